@@ -23,6 +23,7 @@ MOST_NAMED = 20
 """Rows left out that are named one by one."""
 _MOST_SUFFIXES = 8
 _MOST_REMEMBERED = 100_000
+_LONGEST_MESSAGE = 500
 
 
 @dataclass
@@ -70,8 +71,12 @@ class LeftOut:
     def report(self, importer: str, unread: dict[str, list[str]]) -> None:
         """Log which rows and files were left out, and why."""
         for error in self.first:
-            where, _, why = error.message.partition(": ")
-            log.warning("%s is left out: %s", where, why or "it cannot be read")
+            message = " ".join(error.message.split())[:_LONGEST_MESSAGE]
+            where, _, why = message.partition(": ")
+            if not why or " is " in where:
+                log.warning("left out: %s", message)
+            else:
+                log.warning("%s is left out: %s", where, why)
         for reason, number in self.reasons.items():
             log.warning("%d rows are left out: %s", number, reason)
         if self.rows:

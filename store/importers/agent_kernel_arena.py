@@ -5,7 +5,8 @@ The files that the task's config.yaml names become a kernel. Results, scores and
 milliseconds become claims; a time of 0 is a missing one. A speedup is over the task's original
 kernel, or over PyTorch for a task that starts from PyTorch, so its metric is speedup_over_original.
 Its quote says so if baseline and kernel were timed by different methods. Held-out results
-(heldout_task_result.yaml) are not read.
+(heldout_task_result.yaml) are not read. Of the tasks of its repository (config.yaml without a
+result), the kernels to start from are read.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ from typing import Any, cast
 import store
 from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
-from store.foreign import text_files
+from store.foreign import left_out, text_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
+from store.importers.reading.session_files import is_kernel
 
 NAME = "agent-kernel-arena"
 RESULT, TASK = "task_result.yaml", "config.yaml"
@@ -41,21 +43,30 @@ def recognize(path: Path) -> str | None:
     for file in sources.list_below(path, RESULT):
         if "pass_compilation:" in sources.read_head(file):
             return f"{file.name} with pass_compilation"
+    for file in sources.list_below(path, TASK):
+        if re.search("^target_kernel_functions:", sources.read_head(file), re.MULTILINE):
+            return f"{file.relative_to(path)} with target_kernel_functions"
     return None
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the results of each run in bundles."""
-    root, files = sources.find_files(
-        *(path, RESULT, f"a workspace of AgentKernelArena with {RESULT}"),
-        "Name the folder workspace_GPU_AGENT.",
-    )
+    root = sources.require_path(path, f"a workspace of AgentKernelArena with {RESULT}")
+    files = [root] if root.is_file() else sorted(root.rglob(RESULT))
+    files += [one for one in sorted(root.rglob(TASK)) if not one.with_name(RESULT).is_file()]
+    if not files:
+        raise ImportFailed(
+            f"{root} holds no {RESULT} and no {TASK}",
+            "Name the folder workspace_GPU_AGENT, or a checkout of AgentKernelArena.",
+        )
     folder = root if root.is_dir() else root.parent
     documents: dict[Path, list[Path]] = {}
     for file in files:
         task = file.with_name(TASK)
-        parts = [file, *([task, *_list_sources(task, folder)] if task.is_file() else [])]
-        documents.setdefault(file.resolve().parents[1], []).extend(parts)
+        with left_out.errors():
+            parts = [*_list_sources(task, folder)] if task.is_file() else []
+            listed = [file, *([task] if task.is_file() and task != file else []), *parts]
+            documents.setdefault(file.resolve().parents[1], []).extend(listed)
     parse = partial(_parse, folder=folder)
     yield from pieces.Import(lake, NAME, config).read(
         (
@@ -87,6 +98,15 @@ def _list_sources(task: Path, folder: Path) -> list[Path]:
 
 
 def _parse(file: Path, folder: Path) -> Iterator[Fields]:
+    if file.name == TASK and not file.with_name(RESULT).is_file():
+        named = [*_list_sources(file, folder)]
+        texts = {
+            one.relative_to(file.parent).as_posix(): sources.read_text(one, folder) for one in named
+        }
+        name = file.parent.relative_to(folder).as_posix()
+        values = {"task_name": name, "agent": "original", "files": texts, "place": ["task", name]}
+        if any(map(is_kernel, texts.values())):
+            yield Fields(values=values, where=str(file))
     if file.name != RESULT:
         return
     about = text_files.parse_yaml(sources.read_text(file, folder), str(file))

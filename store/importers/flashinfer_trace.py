@@ -9,6 +9,7 @@ flashinfer-bench, and latencies and speedups become claims.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,13 +17,14 @@ from pathlib import Path
 import store
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
-from store.foreign import text_files
+from store.foreign import left_out, text_files
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import flashinfer, pieces, sources
 
 NAME = "flashinfer-trace"
 EVALUATOR = "flashinfer-bench"
+_FOLDER = "definitions"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,8 +49,12 @@ class _Parts:
 
 
 def recognize(path: Path) -> str | None:
-    for file in sources.list_files(path, "definitions/*.json", "definitions/*/*.json"):
-        if path.is_dir() and sources.has_names(file, "op_type", "axes", "reference"):
+    for file in sources.list_below(path, "*.json"):
+        if (
+            path.is_dir()
+            and _FOLDER in file.relative_to(path).parts
+            and sources.has_names(file, "op_type", "axes", "reference")
+        ):
             return f"{file.relative_to(path)} with op_type, axes and reference"
     return None
 
@@ -57,25 +63,39 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     """Yield a bundle per definition, with its workloads, solutions and traces."""
     root = sources.require_path(path, "a flashinfer-trace dataset (definitions/, solutions/ …)")
     dataset: dict[str, _Parts] = {}
-    for text, fields in _read_objects(root, "definitions"):
-        definition = flashinfer.parse_definition(fields)
-        if definition.name in dataset:
-            raise ImportFailed(f"{fields.where}: {quote_name(definition.name)} is defined twice")
-        dataset[definition.name] = _Parts(definition=definition, hashes=[content_id(text)])
-    if not dataset:
+    others: list[Path] = []
+    for file in sorted(root.rglob("*.json*")):
+        if _FOLDER not in file.relative_to(root).parts:
+            others.append(file)
+            continue
+        for text, fields in _read_objects(file, root):
+            with left_out.errors():
+                definition = flashinfer.parse_definition(fields)
+                if definition.name in dataset:
+                    name = quote_name(definition.name)
+                    raise ImportFailed(f"{fields.where}: {name} is defined twice")
+                dataset[definition.name] = _Parts(definition=definition, hashes=[content_id(text)])
+                left_out.note_kept()
+    if not dataset and not left_out.is_any_refused():
         raise ImportFailed(
             f"{root} holds no definitions/**/*.json", "Name the folder that has definitions/ in it."
         )
-    for text, fields in _read_objects(root, "solutions"):
-        parts = dataset[flashinfer.require_known(fields, dataset.keys())]
-        parts.solutions.append(flashinfer.parse_solution(fields))
-        parts.hashes.append(content_id(text))
-    for folder in ("workloads", "traces"):
-        for file in sorted((root / folder).rglob("*.jsonl")):
-            for fields, line in flashinfer.read_lines(sources.read_text(file, root), file):
-                trace = flashinfer.parse_trace(fields, dataset.keys())
-                dataset[trace.definition].traces.append(trace)
-                dataset[trace.definition].hashes.append(content_id(line))
+    # Workloads come before the traces that refer to them.
+    for file in sorted(others, key=lambda one: ("workloads" not in one.parts, one)):
+        is_solution = sources.has_names(file, "definition", "sources")
+        if not is_solution and not sources.has_names(file, "definition", "workload"):
+            continue
+        for text, fields in _read_objects(file, root):
+            with left_out.errors():
+                if is_solution:
+                    parts = dataset[flashinfer.require_known(fields, dataset.keys())]
+                    parts.solutions.append(flashinfer.parse_solution(fields))
+                else:
+                    trace = flashinfer.parse_trace(fields, dataset.keys())
+                    parts = dataset[trace.definition]
+                    parts.traces.append(trace)
+                parts.hashes.append(content_id(text))
+                left_out.note_kept()
     splits = pieces.decide_splits(NAME, [one.definition.op_type for one in dataset.values()], lake)
     reading = pieces.Import(
         *(lake, NAME, config),
@@ -88,18 +108,31 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 rows, parts.definition, EVALUATOR, config.evaluator_version
             )
             for trace in parts.traces:
-                of_trace.add_workload(trace.workload)
+                with left_out.errors():
+                    of_trace.add_workload(trace.workload)
             for solution in parts.solutions:
-                of_trace.add_solution(solution)
+                with left_out.errors():
+                    of_trace.add_solution(solution)
             for trace in parts.traces:
-                of_trace.add_verdict(trace)
+                with left_out.errors():
+                    of_trace.add_verdict(trace)
             rows.add_splits(splits)
         verdicts = sum(one.solution is not None for one in parts.traces)
         counts = f"{len(parts.solutions)} solutions, {verdicts} verdicts"
         yield reading.finish(rows, f"{NAME} {name}: {counts}", name)
 
 
-def _read_objects(root: Path, folder: str) -> Iterator[tuple[str, Fields]]:
-    for file in sorted((root / folder).rglob("*.json")):
+def _read_objects(file: Path, root: Path) -> Iterator[tuple[str, Fields]]:
+    """Yield the objects of a file with their texts: one, a list, or one a line."""
+    with left_out.errors():
         text = sources.read_text(file, root)
-        yield text, text_files.parse_object(text, str(file))
+        if file.suffix == ".jsonl":
+            for fields, line in flashinfer.read_lines(text, file):
+                yield line, fields
+            return
+        value = text_files.parse_json(text, str(file))
+        if isinstance(value, list):
+            for fields in Fields(values={"list": value}, where=str(file)).list("list"):
+                yield json.dumps(fields.values), fields
+        else:
+            yield text, text_files.parse_object(text, str(file))

@@ -18,7 +18,7 @@ from typing import Any
 
 import store
 from store.errors import ImportFailed
-from store.foreign import text_files
+from store.foreign import left_out, text_files
 from store.foreign.text_files import Fields
 from store.importers.kernelbench import split_stem
 from store.importers.reading import pieces, sources
@@ -69,18 +69,18 @@ def _parse(file: Path, root: Path) -> Iterator[Fields]:
     for row in text_files.read_csv(
         file, _REQUIRED, numbers=_NUMBERS, flags=("correct", "compiled")
     ):
-        link = row.text("solution_link")
-        code = None
-        if link is not None:
-            solution = root / "solutions" / Path(link.replace("\\", "/")).name
-            # A name that is too long is no file; Path.is_file raises OSError for it.
-            if not os.path.isfile(solution):
-                raise ImportFailed(
-                    f"{row.where}: there is no solutions/{solution.name}",
-                    "Download the folder solutions/ as well.",
-                )
-            code = sources.read_text(solution, root)
-        yield Fields(values={**row.values, "code": code}, where=row.where)
+        with left_out.errors():
+            link, code = row.text("solution_link"), None
+            if link is not None:
+                solution = root / "solutions" / Path(link.replace("\\", "/")).name
+                # A name that is too long is no file; Path.is_file raises OSError for it.
+                if not os.path.isfile(solution):
+                    raise ImportFailed(
+                        f"{row.where}: there is no solutions/{solution.name}",
+                        "Download the folder solutions/ as well.",
+                    )
+                code = sources.read_text(solution, root)
+            yield Fields(values={**row.values, "code": code}, where=row.where)
 
 
 def _add(tasks: pieces.SuiteTasks, rows: pieces.BundleRows, row: Fields) -> None:

@@ -1,7 +1,8 @@
 """Programs of an OpenEvolve search: evolution_trace.jsonl and checkpoints.
 
-Reads what openevolve 0.3.2 and 0.4.0 write: traces as .jsonl, .jsonl.gz or .json, and
-checkpoint_N/programs/ID.json. Traces in HDF5 are not read. Name the output folder: by default a
+Reads what openevolve 0.3.2 and 0.4.0 write: traces as .jsonl, .jsonl.gz or .json,
+checkpoint_N/programs/ID.json, and best_program_info.json with the program beside it. Traces in HDF5
+are not read. Name the output folder: by default a
 trace holds no code, and the code comes from the newest checkpoint that has the program. A program
 becomes a kernel and an attempt that continues its parent, with the model's prompt and answer. Its
 metrics become claims.
@@ -24,6 +25,7 @@ from store.importers.reading import pieces, sources
 
 NAME = "openevolve"
 _TRACES = ("*.jsonl", "*.jsonl.gz", "*.json")
+_BEST = "best_program_info.json"
 _CHECKPOINT = re.compile(r"checkpoint_([0-9]{1,9})")
 
 
@@ -40,6 +42,8 @@ def recognize(path: Path) -> str | None:
         for file in sources.list_files(path, f"{above}programs/*.json")[:1]:
             if sources.has_names(file, "parent_id", "iteration_found", "metrics"):
                 return f"{file.relative_to(path)} with iteration_found"
+    for file in sources.list_below(path, _BEST)[:1] if path.is_dir() else ():
+        return f"{file.relative_to(path)}"
     return None
 
 
@@ -57,7 +61,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     files = {file for pattern in _TRACES for file in root.rglob(pattern)}
     traces = sorted(one for one in files if one.parent.name != "programs" and _is_trace(one))
     traces = [root] if root.is_file() else traces
-    if not programs and not traces:
+    best = [file for file in sorted(root.rglob(_BEST)) if file.parent.parent.name != "checkpoints"]
+    if not programs and not traces and not best:
         raise ImportFailed(
             f"{root} holds no evolution trace and no checkpoint",
             "Set evolution_trace.enabled in OpenEvolve's configuration, or name openevolve_output.",
@@ -90,12 +95,31 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 yield pieces.parse_document(programs[name], root)
 
         opened.append(replace(documents, open=read_programs))
+    parse_best = partial(_parse_best, root=root, problem=config.problem)
+    opened += [
+        pieces.open_documents(None, [file, *_find_code(file)], root, parse_best)
+        for file in best
+        if pieces.parse_document(file, root).text("id") not in programs
+    ]
     yield from reading.read(
         opened,
         lambda: partial(
             _add, pieces.ProgramRows(reading, problem, config.entry_point), programs, root
         ),
     )
+
+
+def _find_code(info: Path) -> list[Path]:
+    return [file for file in sorted(info.parent.glob("best_program.*")) if file.is_file()][:1]
+
+
+def _parse_best(file: Path, root: Path, problem: str | None) -> Iterator[Fields]:
+    if file.name == _BEST:
+        folder = file.parent.parent if file.parent.name == "best" else file.parent
+        codes = [sources.read_text(one, root) for one in _find_code(file)]
+        values = pieces.parse_document(file, root).values
+        added = {"code": codes[0] if codes else None, "problem": problem or folder.name}
+        yield Fields(values={**values, **added}, where=str(file))
 
 
 def _is_trace(file: Path) -> bool:
@@ -179,6 +203,7 @@ def _add_program(
         place,
         kernel_id=programs.add_code(rows, code, program.text("language")),
         parent=program.text("parent_id"),
+        problem=program.text("problem"),
         parse_error="the trace has no code" if code is None else None,
         prompt_id=rows.add_prompt(messages, programs.reading.task_id),
         completion=completion,
