@@ -18,6 +18,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ import store
 from store.code import task_families
 from store.code.python_syntax import parse_python
 from store.errors import ImportFailed
-from store.foreign import text_files
+from store.foreign import left_out, text_files
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
@@ -91,15 +92,18 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         released = [line.without("", "None") for line in lines]
         # The file's name states the GPU: h100, 3090.
         gpu = f"RTX {file.stem}" if file.stem.isdigit() else file.stem.upper()
+        accepted: list[Fields] = []
         for row in released:
-            reference = row.require_code("ref_code")
-            if reference not in family:
-                sources.check_task(reference, f"{row.where}, ref_code")
-                family[reference] = task_families.classify_family(reference)
-            for name in SCORES:
-                score = row.number(name)
-                if score is not None and score <= 0:
-                    raise row.refuse(name, "a speedup above 0")
+            with left_out.errors():
+                for name in SCORES:
+                    score = row.number(name)
+                    if score is not None and score <= 0:
+                        raise row.refuse(name, "a speedup above 0")
+                reference = row.require_code("ref_code")
+                if reference not in family:
+                    sources.check_task(reference, f"{row.where}, ref_code")
+                    family[reference] = task_families.classify_family(reference)
+                accepted.append(row)
         reading = pieces.Import(
             *(lake, NAME, config),
             version=IMPORTER_VERSION,
@@ -130,8 +134,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 "output_terms": rows.license,
             }
             rows.add("policies", (POLICY,), policy)
-            for row in released:
-                _add(rows, row, family, gpu)
+            pieces.add_records(partial(_add, family, gpu), rows, accepted)
             rows.add_splits(pieces.decide_splits(SUITE, set(family.values()), lake))
             # Files share most of their texts, and an earlier file is stored before the next.
             kernels = rows.tables.get("kernels", {})
@@ -155,7 +158,7 @@ def _read_levels(file: Path, root: Path) -> Iterator[Fields]:
             yield Fields(values={**task.values, **stated}, where=where)
 
 
-def _add(rows: pieces.BundleRows, row: Fields, families: dict[str, str], gpu: str) -> None:
+def _add(families: dict[str, str], gpu: str, rows: pieces.BundleRows, row: Fields) -> None:
     reference, level = row.require_code("ref_code"), row.require_whole("level_id")
     problem_id, code = row.require_whole("task_id"), row.code("custom_code")
     numbers = {baseline: row.number(name) for name, baseline in SCORES.items()}

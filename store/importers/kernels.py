@@ -16,6 +16,7 @@ import store
 from store.code import entry_points, task_families
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed, UnknownName
+from store.foreign import left_out
 from store.ids import content_id
 from store.importers.reading import pieces, sources
 
@@ -52,9 +53,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     suite = config.suite or root.resolve().name
     tasks: list[tuple[str, str, str, Path]] = []
     for task, file, folder in _find_tasks(root):
-        code = sources.read_text(file, root)
-        sources.check_task(code, f"{file}")
-        tasks.append((task, code, task_families.classify_family(code), folder))
+        with left_out.errors():
+            code = sources.read_text(file, root)
+            sources.check_task(code, f"{file}")
+            tasks.append((task, code, task_families.classify_family(code), folder))
     splits = pieces.decide_splits(suite, [family for _, _, family, _ in tasks], lake)
     revision = config.source_revision or sources.git_head(root)
     reading = pieces.Import(
@@ -64,12 +66,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         candidates: dict[str, dict[str, str]] = {}
         parts = [suite, revision, task, code]
         for name, files in _find_candidates(folder).items():
-            texts = {inner: sources.read_text(file, root) for inner, file in files.items()}
-            if not texts[pieces.ENTRY_PATH].strip():
-                raise ImportFailed(f"{files[pieces.ENTRY_PATH]} is empty")
-            candidates[name] = texts
-            for inner, text in texts.items():
-                parts += [name, inner, text]
+            with left_out.errors():
+                texts = {inner: sources.read_text(file, root) for inner, file in files.items()}
+                if not texts[pieces.ENTRY_PATH].strip():
+                    raise ImportFailed(f"{files[pieces.ENTRY_PATH]} is empty")
+                candidates[name] = texts
+                for inner, text in texts.items():
+                    parts += [name, inner, text]
         where = f"{suite}/{task}"
         rows = reading.start(content_id(*parts))
         if rows.is_new:
