@@ -89,8 +89,145 @@ def test_every_score_becomes_a_claim_under_its_baseline(
     assert summary.rows["claims"] == 5
     kernel = ids.kernel_id({"kernel.py": row(1)["custom_code"]}, "kernel.py")
     graph = ids.kernel_id({"kernel.py": row(1)["cuda_graph_code"]}, "kernel.py", "Model")
-    claims = ask(writer, "SELECT DISTINCT gpu FROM claims ORDER BY 1")
-    assert claims == [{"gpu": "A100"}, {"gpu": "H100"}]
+    claims = ask(writer, "FROM claims ORDER BY baseline")
+    assert {c["baseline"]: c["speedup"] for c in claims} == {
+        "compile": 1.5,
+        "compile_reduce_overhead": 1.25,
+        "cuda_graph": 1.125,
+        "cudnn": 4.0,
+        "eager": 2.0,
+    }
+    assert {c["kernel_id"] for c in claims} == {kernel}
+    assert {c["gpu"] for c in claims} == {"H100"}
+    assert {(c["source"], c["source_revision"], c["license"]) for c in claims} == {
+        ("cuda-l1", "abc", "GPL-3.0")
+    }
+    assert {c["baseline"] for c in claims if c["baseline_kernel_id"]} == {"cuda_graph", "cudnn"}
+    assert [c["baseline_kernel_id"] for c in claims if c["baseline"] == "cuda_graph"] == [graph]
+    assert ask(writer, "FROM timings") == []
+
+
+def test_tasks_kernels_and_their_origin(writer: store.Writer, tmp_path: Path) -> None:
+    load(writer, write(tmp_path, "h100", [row(1), row(2)]))
+    (label,) = ask(writer, "FROM task_labels WHERE problem_id = 1")
+    code = row(1)["ref_code"]
+    assert label["task_id"] == ids.task_id(code)
+    assert (label["suite"], label["suite_revision"]) == ("kernelbench", "v0")
+    assert (label["name"], label["level"], label["title"]) == ("level1/1", 1, "Task 1")
+    assert (label["family"], label["degenerate"]) == ("reduction", None)
+    assert ask(writer, "SELECT count(*) AS n FROM splits") == [{"n": 2}]
+    (stored,) = ask(writer, "SELECT k.code FROM generations JOIN kernels AS k USING (kernel_id) "
+        f"WHERE task_id = '{label['task_id']}'")  # fmt: skip
+    assert stored["code"] == row(1)["custom_code"]
+    # Two solutions, and two baseline codes each; only the solutions are somebody's attempts.
+    assert ask(writer, "SELECT count(*) AS n FROM kernels") == [{"n": 6}]
+    assert ask(writer, "SELECT count(*) AS n FROM generations") == [{"n": 2}]
+    assert ask(writer, "SELECT count(*) AS n FROM kernel_features") == [{"n": 6}]
+    (policy,) = ask(writer, "FROM policies")
+    assert (policy["policy_id"], policy["kind"], policy["stage"]) == (
+        "cuda-l1",
+        "released",
+        "contrastive",
+    )
+
+
+def test_a_score_without_code_is_a_claim_without_kernel(
+    writer: store.Writer, tmp_path: Path
+) -> None:
+    absent: list[str | None] = [None, "None", "", " None\n"]
+    rows = [row(1, task_id=n, custom_code=v, cuda_graph_code=v) for n, v in enumerate(absent, 1)]
+    load(writer, write(tmp_path, "l40", rows))
+    assert ask(writer, "SELECT kernel_id, count(*) AS n FROM claims GROUP BY ALL") == [
+        {"kernel_id": None, "n": 5}
+    ]
+    assert ask(writer, "FROM generations") == []
+    assert ask(writer, "SELECT baseline FROM claims WHERE baseline_kernel_id IS NOT NULL") == [
+        {"baseline": "cudnn"}
+    ]
+
+
+def test_absent_and_unknown_keys_are_taken_as_they_come(
+    writer: store.Writer, tmp_path: Path
+) -> None:
+    bare = {name: row(1)[name] for name in ("level_id", "task_id", "ref_code", "score_default")}
+    load(writer, write(tmp_path, "h20", [{**bare, "added_later": {"a": 1}}]))
+    claims = ask(writer, "SELECT baseline, speedup FROM claims")
+    assert claims == [{"baseline": "eager", "speedup": 2.0}]
+
+
+def test_texts_are_shared_between_gpus(writer: store.Writer, tmp_path: Path) -> None:
+    for gpu in ("a100", "3090"):
+        write(tmp_path, gpu, [row(1), row(2)])
+    summary = load(writer, tmp_path)
+    assert (summary.files, summary.rows["tasks"], summary.rows["kernels"]) == (2, 2, 6)
+    assert summary.rows["generations"] == 2
+    gpus = ask(writer, "SELECT DISTINCT gpu FROM claims ORDER BY gpu")
+    assert [one["gpu"] for one in gpus] == ["A100", "RTX 3090"]
+
+
+@pytest.mark.slow
+def test_a_second_import_adds_nothing(writer: store.Writer, tmp_path: Path) -> None:
+    write(tmp_path, "a100", [row(1)])
+    first = load(writer, tmp_path)
+    again = load(writer, tmp_path)
+    assert (again.files, again.skipped, again.rows) == (0, 1, {})
+    assert again.snapshot == first.snapshot
+    # Another revision of the source makes other claims about the same kernels.
+    other = load(writer, tmp_path, source_revision="later")
+    assert other.rows == {"claims": 5, "runs": 1, "run_ends": 1}
+
+
+def test_kernel_text_is_kept_to_the_byte(writer: store.Writer, tmp_path: Path) -> None:
+    code = "class ModelNew:\r\n\tµ = 1\r\n\n\n"
+    load(writer, write(tmp_path, "a100", [row(1, custom_code=code)]))
+    assert {"code": code} in ask(writer, "SELECT code FROM kernels")
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("{not json", "line 2: Expecting property name"),
+        ("[1]", "line 2: an object is expected, not list"),
+        (json.dumps(row(2, level_id="x")), "line 2: level_id is str 'x', not a number"),
+        (json.dumps(row(2, ref_code=None)), "line 2: ref_code is missing, not a text"),
+        (json.dumps(row(2, ref_code="def (")), "line 2, ref_code, line 1"),
+        (json.dumps(row(2, score_cudnn="fast")), "line 2: score_cudnn is str 'fast', not a number"),
+        (
+            json.dumps(row(2, score_default=-1.0)),
+            "line 2: score_default is float -1.0, not a speedup above 0",
+        ),
+        (json.dumps(row(2, custom_code=7)), "line 2: custom_code is int 7, not a text"),
+        (
+            json.dumps(row(2, custom_code="x\ud800")),
+            "line 2: custom_code holds a zero byte or a lone surrogate",
+        ),
+        (
+            json.dumps(row(2, custom_code="x\0")),
+            "line 2: custom_code holds a zero byte or a lone surrogate",
+        ),
+        ("[" * 100_000, "line 2 is nested too deeply"),
+    ],
+)
+def test_a_malformed_line_is_named(
+    bare_lake: store.Lake, tmp_path: Path, line: str, says: str
+) -> None:
+    bad = tmp_path / "h100.json"
+    bad.write_text(json.dumps(row(1)) + "\n" + line + "\n" + json.dumps(row(2)) + "\n")
+    with pytest.raises(ImportFailed) as raised:
+        list(cuda_l1.read(tmp_path, cuda_l1.Config(), bare_lake))
+    assert f"{bad}, {says}" in str(raised.value)
+
+
+@pytest.mark.slow
+def test_a_malformed_row_costs_that_row(
+    writer: store.Writer, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path, "a100", [row(1)])
+    write(tmp_path, "h100", [row(1), row(2, score_cudnn="fast")])
+    assert load(writer, tmp_path).left_out == 1
+    assert "h100.json, line 2 is left out: score_cudnn is str 'fast'" in caplog.text
+    found = ask(writer, "SELECT DISTINCT gpu FROM claims ORDER BY 1")
+    assert found == [{"gpu": "A100"}, {"gpu": "H100"}]
 
 
 def test_missing_numbers_are_no_scores(writer: store.Writer, tmp_path: Path) -> None:
