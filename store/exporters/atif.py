@@ -183,14 +183,15 @@ def _make_step(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
     for index, call in enumerate(row.get("calls") or ()):
         arguments = _read_arguments(call["arguments"])
         kept = {"is_error": call["is_error"]} if call["is_error"] is not None else {}
-        if arguments is None or not is_agent:
+        # The importer would write other spaces, or has no text to begin with.
+        if not is_agent or json.dumps(arguments) != call["arguments"]:
             kept["arguments"] = call["arguments"]
         if not is_agent:  # in ATIF, only agents call tools
             kept["tool"] = call["tool"]
             results.append({"content": call["result"], "extra": {EXTRA: kept}})
             continue
         name = f"call-{number}-{index}"
-        made = {"tool_call_id": name, "function_name": call["tool"], "arguments": arguments or {}}
+        made = {"tool_call_id": name, "function_name": call["tool"], "arguments": arguments}
         calls.append(made | ({"extra": {EXTRA: kept}} if kept else {}))
         if call["result"] is not None:
             results.append({"source_call_id": name, "content": call["result"]})
@@ -204,17 +205,13 @@ def _make_step(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
     return _drop_missing(step)
 
 
-def _read_arguments(text: str | None) -> dict[str, Any] | None:
-    """Return arguments that the importer would store as the same text, or None."""
+def _read_arguments(text: str | None) -> dict[str, Any]:
+    """Return the arguments of a call; those that are no JSON object are empty."""
     try:
         read: Any = json.loads(text or "")
     except (ValueError, RecursionError):
-        return None
-    return (
-        cast("dict[str, Any]", read)
-        if isinstance(read, dict) and json.dumps(read) == text
-        else None
-    )
+        return {}
+    return cast("dict[str, Any]", read) if isinstance(read, dict) else {}
 
 
 def _drop_missing(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -152,6 +152,8 @@ def test_tokens_of_turns_are_in_their_metrics(lake: store.Lake, tmp_path: Path) 
         "completion_token_ids": [7, 8],
         "logprobs": [-0.5, -0.25],
     }
+    calls = read_document(tmp_path / "out/000000-first/trajectory.json")["steps"][2]["tool_calls"]
+    assert [one["arguments"] for one in calls[1:]] == [{"command": "ls"}, {}, {}]
     names = {one.name for one in (tmp_path / "out").iterdir()}
     assert names == {".flywheel.json", "000000-first", "000001-", "000002-t"}
 
