@@ -138,6 +138,8 @@ AUDITED: dict[str, list[tuple[object, ...]]] = {
 }  # fmt: skip
 """Rows of the queries about an audited release, by hand over `audited_release.write_lake`."""
 OTHERS = {
+    "h200/judge-13/again.sql": 0,
+    "h200/judge-13/shapes.sql": 1,
     "learn/judged-here.sql": 0,
     "runs/arms.sql": 0,
     "runs/loop.sql": 20,
@@ -147,7 +149,8 @@ OTHERS = {
     "runs/training_curves.sql": 0,
 }
 """Rows that queries without a published answer give on the lake of the run: 0 for those about
-training, which the run has none of. `test_runs_sql` has rows for them."""
+training and version 13 of the judge, which the run has none of. `test_runs_sql` has rows for the
+former."""
 SLOW = "runs/uses.sql"
 """It measures the distance of each answer to each exemplar, which takes seconds."""
 

@@ -64,7 +64,31 @@ def test_rows_of_other_kernels_and_broken_files_are_refused(
         import_folder(suite_lake, tmp_path / "none")
 
 
-@pytest.mark.parametrize("name", ["h100", "h200"])
+def test_a_shape_that_the_lake_does_not_have_comes_with_its_verdicts(
+    suite_lake: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    evaluations = pq.read_table(starter.MEASURED / "evaluations.parquet").slice(0, 1)
+    with store.open(suite_lake) as lake:
+        workload = {**lake.sql("SELECT * FROM workloads WHERE name = 'default' LIMIT 1").rows()[0]}
+        schema = lake.catalog.table("workloads").arrow_schema
+    task = evaluations["task_id"][0].as_py()
+    shape = store.ids.workload_id(task, '{"ROWS": 3}')
+    workload |= {"workload_id": shape, "task_id": task, "name": "drawn", "axes": '{"ROWS": 3}'}
+    pq.write_table(pa.Table.from_pylist([workload], schema), folder / "workloads.parquet")
+    place = evaluations.column_names.index("workload_id")
+    judged = evaluations.set_column(place, "workload_id", pa.array([shape]))
+    pq.write_table(judged, folder / "evaluations.parquet")
+    for name in ("devices", "runs"):
+        rows = pq.read_table(starter.MEASURED / f"{name}.parquet")
+        pq.write_table(rows, folder / f"{name}.parquet")
+    added = import_folder(suite_lake, folder)
+    assert (added["workloads"], added["evaluations"]) == (1, 1)
+    assert "not read" not in caplog.text
+
+
+@pytest.mark.parametrize("name", ["h100", "h200", "h200/judge-13"])
 def test_shipped_rows_have_no_texts_and_no_names_of_machines(name: str) -> None:
     hidden = {"evaluations": "log", "findings": "quote", "runs": "host", "devices": "gpu_uuid"}
     for table, column in hidden.items():
