@@ -365,8 +365,8 @@ class _RolloutRows:
         return int(value)
 
     def finite(self, key: str, value: Any) -> float:
-        """Return a finite number."""
-        if not _is_number(value) or not np.isfinite(float(value)):
+        """Return a finite number; true counts as 1."""
+        if not isinstance(value, bool) and not (_is_number(value) and np.isfinite(float(value))):
             raise self.refuse(key, f"is {value!a:.60}, not a finite number")
         return float(value)
 

@@ -14,8 +14,9 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, cast
@@ -35,6 +36,7 @@ from store.ids import content_id, uuid7
 from store.lake.attachment import connect
 from store.lake.location import Location
 from store.lake.sql_files import read_sql
+from store.rollouts.follow import Followed
 from store.rollouts.rows import (
     Rollout,
     RolloutOrigin,
@@ -52,6 +54,7 @@ log = logging.getLogger(__name__)
 
 OnError: TypeAlias = Literal["raise", "warn"]
 COMMIT_S = 5.0
+FOLLOW_S = 1.0
 LEFT_OUT = "left-out"
 """Folder in the spool with the rollouts that broke a rule."""
 _AUTHOR = "store.run"
@@ -78,13 +81,13 @@ class Run:
     ) -> None:
         self.name = name
         self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
-        self._on_error = on_error
+        self._on_error: OnError = on_error
         self._one_logs, self._one_commits = threading.Lock(), threading.Lock()
         self._is_closed = False
         self._ends = threading.Event()
         self._unspooled: list[Bundle] = []
         """Bundles that could not be written to the spool."""
-        self._left_out: list[RolloutRejected] = []
+        self._left_out: list[FlywheelError] = []
         self._warned: set[str] = set()
         self._task_ids: dict[str, str | None] = {}
         self._logged: set[str] = set()
@@ -212,6 +215,9 @@ class Run:
         """
         if isinstance(rollouts, Mapping):
             raise UsageError("log_rollouts takes a list of rollouts", "Write log_rollouts([…]).")
+        self._log(rollouts, self._on_error)
+
+    def _log(self, rollouts: Sequence[Rollout], on_error: OnError) -> None:
         with self._one_logs:
             self._require_open()
             named = {
@@ -231,7 +237,7 @@ class Run:
             refused = [
                 (at, RolloutRejected(at, error.key, error.why, error.hint)) for at, error in refused
             ]
-            if refused and self._on_error == "raise":
+            if refused and on_error == "raise":
                 raise refused[0][1]
             if "kernels" in tables:
                 tables["kernel_features"] = store.extract_row_features(tables["kernels"])
@@ -239,7 +245,7 @@ class Run:
                 try:
                     self._append(tables, f"{self.name}: {len(tables['generations'])} attempts")
                 except RowsRejected as error:
-                    if self._on_error == "raise":
+                    if on_error == "raise":
                         raise
                     why = RolloutRejected(fresh[0], None, str(error))
                     refused = [(at, why) for at in fresh]
@@ -276,6 +282,34 @@ class Run:
                 self._append({"metrics": list(rows.values())}, f"{self.name}: step {step}")
             self._metrics |= rows.keys()
             self._next_step = max(self._next_step, step + 1)
+
+    def follow(self, path: str | Path, *, live: bool = True) -> None:
+        """Log the rollouts that another program writes to a file, or a folder of *.jsonl.
+
+        Reads the formats of `store.rollouts.follow`, such as verl's `trainer.rollout_data_dir`.
+        With `live` it goes on until Ctrl-C, and otherwise to the end of what is there. Lines that
+        are no rollouts are left out and kept in `left_out_file`; each line is stored once, however
+        often the path is followed.
+        """
+        followed = Followed(Path(path))
+        if live:
+            try:
+                while True:
+                    self._log_lines(followed)
+                    time.sleep(FOLLOW_S)
+            except KeyboardInterrupt:
+                # What was read and not logged is read again; what was logged has its id.
+                followed = Followed(Path(path))
+        self._log_lines(followed, to_the_end=True)
+
+    def _log_lines(self, followed: Followed, *, to_the_end: bool = False) -> None:
+        with suppress(FileNotFoundError):  # the other program has not begun
+            for lines in followed.read(to_the_end=to_the_end):
+                self._log([one for one in lines if isinstance(one, dict)], "warn")
+                for error in lines:
+                    if isinstance(error, FlywheelError) and str(error) not in self._warned:
+                        self._warned.add(str(error))
+                        self._keep([None], [(0, error)])
 
     def flush(self) -> int:
         """Commit everything that is logged so far; return a snapshot that contains it."""
@@ -345,9 +379,7 @@ class Run:
                 self._task_ids[wanted] = None
         return self._task_ids[wanted]
 
-    def _keep(
-        self, rollouts: Sequence[Rollout], refused: list[tuple[int, RolloutRejected]]
-    ) -> None:
+    def _keep(self, rollouts: Sequence[Any], refused: Sequence[tuple[int, FlywheelError]]) -> None:
         """Write rollouts that break a rule to a file, so that they can be corrected."""
         self.left_out_file.parent.mkdir(parents=True, exist_ok=True)
         with open(self.left_out_file, "a", encoding="utf-8", errors="replace") as file:

@@ -9,6 +9,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -380,3 +381,87 @@ def test_the_tokens_of_a_run_are_deleted_unless_a_tag_needs_them(tmp_path: Path)
     assert len(_ask(folder, "FROM rollout_tokens")) == 6
     assert len(_ask(copy, "FROM rollout_tokens")) == 3
     assert not integrity.check(location)
+
+
+def _write_verl(folder: Path, step: int) -> None:
+    """Write a file as verl's trainer dumps the rollouts of a step."""
+    folder.mkdir(exist_ok=True)
+    lines = [
+        {"input": f"{at // 2} + 1?", "output": f"{at}", "gts": "1", "score": at / 4, "step": step}
+        | {"acc": at == 2, "pred": "x"}
+        for at in range(4)
+    ]
+    (folder / f"{step}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+
+
+def test_the_dumps_of_verl_are_followed_while_it_trains(tmp_path: Path) -> None:
+    lake, dumps = tmp_path / "lake", tmp_path / "dumps"
+    program = "import store, sys; store.run('grpo', lake=sys.argv[1]).follow(sys.argv[2])"
+    command = [sys.executable, "-c", program, str(lake), str(dumps)]
+    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+        _write_verl(dumps, 1)
+        deadline = time.monotonic() + 300
+        while time.monotonic() < deadline:
+            time.sleep(1)
+            if (lake / "catalog.sqlite").exists() and _ask(lake, "FROM rewards"):
+                break
+        _write_verl(dumps, 2)
+        with open(dumps / "2.jsonl", "a", encoding="utf-8") as file:
+            file.write('{"input": "cut of')
+        process.send_signal(signal.SIGINT)
+        _, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    assert "1 rollouts broke a rule" in errors
+    assert "2.jsonl, byte" in errors
+    with store.run("grpo", lake=str(lake)) as run:
+        run.follow(dumps, live=False)
+    rows = _ask(
+        lake,
+        "SELECT generations.step, sample_index, count(DISTINCT group_id) AS groups, "
+        "list(raw ORDER BY raw) FILTER (rule = 'score') AS scores, count(*) AS rewards "
+        "FROM generations JOIN rewards USING (generation_id) GROUP BY ALL ORDER BY ALL",
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        (step, sample, 2, [0.0 + sample / 4, 0.5 + sample / 4], 4)
+        for step in (1, 2)
+        for sample in (0, 1)
+    ]
+
+
+def test_logs_of_requests_and_left_out_rollouts_are_read(tmp_path: Path) -> None:
+    lake, log_file = tmp_path / "lake", tmp_path / "requests.jsonl"
+    tokens = [{"token": "4", "logprob": -0.5}, {"token": "!", "logprob": 0.0}]
+    answers = [
+        {"index": 0, "message": {"role": "assistant", "content": "4!"}, "finish_reason": "stop"}
+        | {"logprobs": {"content": tokens}},
+        {"index": 1, "message": TALK[0], "finish_reason": "tool_calls", "logprobs": None},
+    ]
+    request = {
+        "model": "m",
+        "messages": [{"role": "user", "content": "2 + 2?"}],
+        "temperature": 0.5,
+    }
+    lines = [
+        {"request": request, "response": {"id": "c1", "model": "m-1", "choices": answers}},
+        request | {"choices": answers[:1]},
+        {"why": "rollout 3: …", "rollout": {"completion": "again"}},
+        {"completion": "own"},
+        {"other": 1},
+    ]
+    log_file.write_text("\n".join(map(json.dumps, lines)))
+    with store.run("requests", lake=str(lake)) as run:
+        run.follow(log_file, live=False)
+    assert len(run.left_out_file.read_text().splitlines()) == 1
+    rows = _ask(
+        lake,
+        "SELECT policy_id, completion, finish_reason, sampling, sampler_logprobs FROM generations "
+        "LEFT JOIN rollout_tokens USING (generation_id) ORDER BY ALL",
+    )
+    assert [tuple(row.values()) for row in rows] == [
+        ("m", "4!", "stop", '{"temperature": 0.5}', [-0.5, 0.0]),
+        ("m-1", "4!", "stop", '{"temperature": 0.5}', [-0.5, 0.0]),
+        ("m-1", None, "tool_calls", '{"temperature": 0.5}', None),
+        ("requests", "again", None, None, None),
+        ("requests", "own", None, None, None),
+    ]
+    assert len(_ask(lake, "FROM tool_calls")) == 1

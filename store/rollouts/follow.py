@@ -1,0 +1,135 @@
+"""Reads rollouts from the JSON Lines that other programs write, while they write them.
+
+verl           files of `trainer.rollout_data_dir`: input, output, score, step, and figures by name
+OpenAI         logs of requests: objects with `request` and `response`, or `messages` and `choices`
+store.run      rollouts as `log_rollouts` takes them, and the lines of its file of left-out ones
+
+A line is read when it ends, so that a file may be incomplete. A file that was replaced is read
+again: its lines are stored once, because their ids are hashes of their content.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+
+from store.errors import FlywheelError
+from store.ids import content_id
+from store.rollouts.rows import KEYS
+
+BATCH_LINES = 256
+_VERL = {"input", "output", "score", "step"}
+_SETTINGS = ("temperature", "top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "n")
+
+
+@dataclass
+class Followed:
+    """The files of a folder, or one file, and how far each has been read."""
+
+    path: Path
+    _places: dict[Path, tuple[int, int]] = field(default_factory=dict[Path, tuple[int, int]])
+    """Inode and place of the first byte that has not been read."""
+    _samples: Counter[str] = field(default_factory=Counter[str])
+
+    def read(self, *, to_the_end: bool = False) -> Iterator[list[dict[str, Any] | FlywheelError]]:
+        """Yield what was written since the last call, some lines at a time.
+
+        A line that is no rollout is an error, which names its place. Without `to_the_end`, a last
+        line without its end waits.
+        """
+        files = sorted(self.path.glob("**/*.jsonl")) if self.path.is_dir() else [self.path]
+        for file in files:
+            rollouts: list[dict[str, Any] | FlywheelError] = []
+            with open(file, "rb") as handle:
+                state = file.stat()
+                inode, place = self._places.get(file, (state.st_ino, 0))
+                if inode != state.st_ino or place > state.st_size:
+                    place = 0  # the file was replaced
+                handle.seek(place)
+                for line in handle:
+                    if not (line.endswith(b"\n") or to_the_end):
+                        break
+                    rollouts += self._read_line(file, place, line)
+                    place += len(line)
+                    self._places[file] = (state.st_ino, place)
+                    if len(rollouts) >= BATCH_LINES:
+                        yield rollouts
+                        rollouts = []
+            if rollouts:
+                yield rollouts
+
+    def _read_line(
+        self, file: Path, place: int, line: bytes
+    ) -> Sequence[dict[str, Any] | FlywheelError]:
+        if not line.strip():
+            return []
+        where = f"{file}, byte {place}"
+        try:
+            values = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            return [FlywheelError(f"{where}: not JSON: {error}")]
+        if not isinstance(values, dict):
+            return [FlywheelError(f"{where}: {type(values).__name__}, not an object")]
+        given = cast("dict[str, Any]", values)
+        name = content_id(file.name, line.decode(errors="replace"))
+        identity = {"id": content_id(name, str(place))}
+        if {"why", "rollout"} == given.keys() and isinstance(given["rollout"], dict):
+            return [identity | given["rollout"]]
+        if given.keys() >= _VERL:
+            return [identity | self._read_verl(file, given)]
+        if "choices" in given or "response" in given:
+            return [
+                one | {"id": content_id(name, str(place), str(at))}
+                for at, one in enumerate(read_openai(given))
+            ] or [FlywheelError(f"{where}: a request without an answer")]
+        if given.keys() <= {*KEYS}:
+            return [identity | given]
+        names = ", ".join(given)[:200]
+        return [FlywheelError(f"{where}: no rollout of verl, OpenAI or store.run; it has {names}")]
+
+    def _read_verl(self, file: Path, given: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a rollout of verl; equal prompts of a step are a group."""
+        group = content_id(str(given["input"]))
+        sample = self._samples[f"{file} {group}"]
+        self._samples[f"{file} {group}"] += 1
+        terms = {
+            name: value
+            for name, value in given.items()
+            if name not in _VERL and isinstance(value, int | float)
+        }
+        return {
+            "prompt": given["input"],
+            "completion": given["output"],
+            "reward": {"score": given["score"]} | terms,
+            "step": given["step"],
+            "group": group,
+            "sample": sample,
+        }
+
+
+def read_openai(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a rollout for each answer to a request of the chat or the completions API."""
+    request, response = given.get("request") or given, given.get("response") or given
+    if not isinstance(request, Mapping) or not isinstance(response, Mapping):
+        return
+    asked = cast("Mapping[str, Any]", request.get("body") or request)
+    answered = cast("Mapping[str, Any]", response.get("body") or response)
+    choices = cast("list[Mapping[str, Any]]", answered.get("choices") or [])
+    for at, choice in enumerate(choices):
+        rollout: dict[str, Any] = {
+            "prompt": asked.get("messages") or asked.get("prompt"),
+            "completion": choice.get("message") or choice.get("text"),
+            "policy": answered.get("model") or asked.get("model"),
+            "finish_reason": choice.get("finish_reason"),
+            "sampling": {name: asked[name] for name in _SETTINGS if name in asked} or None,
+            "group": answered.get("id") if len(choices) > 1 else None,
+            "sample": at if len(choices) > 1 else None,
+        }
+        tokens = (choice.get("logprobs") or {}).get("content")
+        if tokens:
+            rollout["sampler_logprobs"] = [min(one["logprob"], 0) for one in tokens]
+        yield {name: value for name, value in rollout.items() if value is not None}
