@@ -1,6 +1,7 @@
 """Reads rollouts from the JSON Lines that other programs write, while they write them.
 
 verl           files of `trainer.rollout_data_dir`: input, output, score, step, and figures by name
+verifiers      traces.jsonl of version 0.4: each branch of a trace, with its tokens if it has them
 OpenAI         logs of requests: objects with `request` and `response`, or `messages` and `choices`
 store.run      rollouts as `log_rollouts` takes them, and the lines of its file of left-out ones
 
@@ -81,15 +82,24 @@ class Followed:
             return [identity | given["rollout"]]
         if given.keys() >= _VERL:
             return [identity | self._read_verl(file, given)]
-        if "choices" in given or "response" in given:
-            return [
-                one | {"id": content_id(name, str(place), str(at))}
-                for at, one in enumerate(read_openai(given))
-            ] or [FlywheelError(f"{where}: a request without an answer")]
+        try:
+            if isinstance(given.get("traces"), list):
+                return [*read_verifiers(given)]
+            if "choices" in given or "response" in given:
+                return [
+                    one | {"id": content_id(name, str(place), str(at))}
+                    for at, one in enumerate(read_openai(given))
+                ] or [FlywheelError(f"{where}: a request without an answer")]
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            return [FlywheelError(f"{where}: not the format that it resembles: {error!r:.200}")]
         if given.keys() <= {*KEYS}:
             return [identity | given]
         names = ", ".join(given)[:200]
-        return [FlywheelError(f"{where}: no rollout of verl, OpenAI or store.run; it has {names}")]
+        return [
+            FlywheelError(
+                f"{where}: no rollout of verl, verifiers, OpenAI or store.run; it has {names}"
+            )
+        ]
 
     def _read_verl(self, file: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a rollout of verl; equal prompts of a step are a group."""
@@ -133,3 +143,66 @@ def read_openai(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         if tokens:
             rollout["sampler_logprobs"] = [min(one["logprob"], 0) for one in tokens]
         yield {name: value for name, value in rollout.items() if value is not None}
+
+
+def read_verifiers(episode: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield a rollout for each branch of each trace of an episode.
+
+    The prompt ends before the first message that was sampled. Figures by token are those of sampled
+    tokens alone, and 0 elsewhere, where the mask is false.
+    """
+    for trace in cast("list[dict[str, Any]]", episode["traces"]):
+        nodes = cast("list[dict[str, Any]]", trace.get("nodes") or [])
+        parents = {node.get("parent") for node in nodes}
+        task = trace.get("task") or {}
+        data = task.get("data") or {}
+        model = next(
+            (call["model"] for call in trace.get("calls") or [] if call.get("model")), None
+        )
+        rewards = {
+            name: reward["score"] * (1.0 if reward.get("weight") is None else reward["weight"])
+            for name, reward in (trace.get("rewards") or {}).items()
+            if reward is not None
+        }
+        metrics = {f"metric/{name}": one for name, one in (trace.get("metrics") or {}).items()}
+        for leaf in (at for at in range(len(nodes)) if at not in parents):
+            path: list[dict[str, Any]] = []
+            at: int | None = leaf
+            while at is not None and len(path) <= len(nodes):
+                path.insert(0, nodes[at])
+                at = nodes[at].get("parent")
+            first = next((at for at, node in enumerate(path) if node.get("sampled")), len(path))
+            answers = path[first:]
+
+            def spread(name: str, answers: list[dict[str, Any]] = answers) -> list[float] | None:
+                if not any(node.get(name) for node in answers):
+                    return None
+                values = [iter(node.get(name) or ()) for node in answers]
+                return [
+                    next(of_node, 0.0) if is_sampled else 0.0
+                    for node, of_node in zip(answers, values, strict=True)
+                    for is_sampled in node["mask"]
+                ]
+
+            ids = [token for node in answers for token in node.get("token_ids") or ()]
+            rollout: dict[str, Any] = {
+                "id": f"{trace['id']} {leaf}",
+                "prompt": [node["message"] for node in path[:first]],
+                "completion": [node["message"] for node in answers],
+                "policy": model or (trace.get("agent") or {}).get("config", {}).get("model"),
+                "task": data.get("name") or task.get("key"),
+                "group": (episode.get("group") or {}).get("id"),
+                "reward": rewards | metrics or None,
+                "finish_reason": trace.get("stop_condition"),
+            }
+            if ids:
+                rollout |= {
+                    "prompt_ids": [token for node in path[:first] for token in node["token_ids"]],
+                    "completion_ids": ids,
+                    "loss_mask": [one for node in answers for one in node["mask"]],
+                    "sampler_logprobs": spread("logprobs"),
+                    "old_logprobs": spread("trainer_logprobs"),
+                    "ref_logprobs": spread("reference_logprobs"),
+                    "advantage": spread("advantages"),
+                }
+            yield {name: value for name, value in rollout.items() if value is not None}

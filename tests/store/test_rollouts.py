@@ -465,3 +465,68 @@ def test_logs_of_requests_and_left_out_rollouts_are_read(tmp_path: Path) -> None
         ("requests", "own", None, None, None),
     ]
     assert len(_ask(lake, "FROM tool_calls")) == 1
+
+
+VERIFIERS = """
+from verifiers.v1 import AgentConfig
+from verifiers.v1.episode import Episode
+from verifiers.v1.graph import MessageNode
+from verifiers.v1.task import WireTaskData
+from verifiers.v1.trace import AgentInfo, ModelCall, Reward, Trace, TraceTask
+from verifiers.v1.types import AssistantMessage, UserMessage
+
+task = TraceTask(type="T", data=WireTaskData(idx=0, name="sum"), key="k")
+ask = MessageNode(message=UserMessage(content="1 + 1?"), token_ids=[1, 2], mask=[False] * 2)
+say = MessageNode(
+    parent=0, message=AssistantMessage(content="2"), sampled=True,
+    token_ids=[3, 4, 5], mask=[False, True, True], logprobs=[-0.5, -0.25],
+)
+trace = Trace(
+    id="t1", task=task, agent=AgentInfo(config=AgentConfig()), nodes=[ask, say],
+    calls=[ModelCall(node=1, model="m")], rewards={"right": Reward(score=1.0, weight=0.5)},
+    metrics={"turns": 1.0}, stop_condition="done",
+)
+print(Episode(task=task, traces=[trace]).model_dump_json())
+"""
+
+
+@pytest.mark.skipif(
+    "VERIFIERS_PYTHON" not in os.environ, reason="names a Python with verifiers 0.4"
+)
+def test_traces_of_the_installed_verifiers_are_read(tmp_path: Path) -> None:
+    command = [os.environ["VERIFIERS_PYTHON"], "-c", VERIFIERS]
+    line = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    (tmp_path / "traces.jsonl").write_text(line)
+    with store.run("r", lake=str(tmp_path / "lake")) as run:
+        run.follow(tmp_path / "traces.jsonl", live=False)
+    _check_trace(tmp_path / "lake")
+
+
+def test_traces_of_verifiers_are_read(tmp_path: Path) -> None:
+    ask = {
+        "message": {"role": "user", "content": "1 + 1?"},
+        "token_ids": [1, 2],
+        "mask": [False] * 2,
+    }
+    say = {"parent": 0, "message": {"role": "assistant", "content": "2"}, "sampled": True}
+    say |= {"token_ids": [3, 4, 5], "mask": [False, True, True], "logprobs": [-0.5, -0.25]}
+    trace = {"id": "t1", "task": {"data": {"name": "sum"}}, "nodes": [ask, say]}
+    trace |= {"calls": [{"model": "m"}], "rewards": {"right": {"score": 1.0, "weight": 0.5}}}
+    trace |= {"metrics": {"turns": 1.0}, "stop_condition": "done"}
+    (tmp_path / "traces.jsonl").write_text(json.dumps({"env": {}, "traces": [trace]}))
+    with store.run("r", lake=str(tmp_path / "lake")) as run:
+        run.follow(tmp_path / "traces.jsonl", live=False)
+    _check_trace(tmp_path / "lake")
+
+
+def _check_trace(lake: Path) -> None:
+    (row,) = _ask(
+        lake,
+        "SELECT policy_id, problem, completion, finish_reason, prompt_ids, completion_ids, "
+        "loss_mask, sampler_logprobs FROM generations JOIN rollout_tokens USING (generation_id)",
+    )
+    assert list(row.values()) == [
+        *("m", "sum", "2", "done", [1, 2], [3, 4, 5], [False, True, True], [0.0, -0.5, -0.25])
+    ]
+    rewards = _ask(lake, "SELECT rule, raw FROM rewards ORDER BY rule")
+    assert [tuple(one.values()) for one in rewards] == [("metric/turns", 1.0), ("right", 0.5)]
