@@ -60,6 +60,17 @@ NO_ALARM = {
 }
 NO_ALARM |= {"no_custom_kernel", "not_frozen"}
 """Flags that a machine may raise over any kernel, or that say what a kernel is made of."""
+SHOWN = {
+    "compile_error": {
+        *("build_failed", "import_failed", "init_failed", "no_entry_point", "syntax_error"),
+    },
+    "crash": {"early_exit", "exception", "out_of_memory"},
+    "incorrect": {
+        *("incorrect_dtype", "incorrect_numerical", "incorrect_shape", "incorrect_type"),
+        *("input_mutated", "nan"),
+    },
+}
+"""Reasons by status that test_verdicts has a candidate of its own for."""
 HONEST_RUNS = 3
 LIMITS = {
     "draw_shapes": 0,
@@ -93,11 +104,12 @@ class Candidate:
     @property
     def shows(self) -> set[str]:
         """What `make test` tries at least one candidate of: its kind, its class, its reason if only
-        one is right, what the machine needs for it, and the flag of a weak task. Tests of checks
-        raise the other flags."""
-        reasons = self.words("expect") if " " not in self.head["expect"] else []
+        one is right and test_verdicts does not show it, what the machine needs for it, and the flag
+        of a weak task. Tests of checks raise the other flags."""
+        status, _, reason = self.head["expect"].partition("/")
+        reasons = {reason} - SHOWN.get(status, set()) if " " not in self.head["expect"] else set()
         flags = {"weak_task"} & {*self.words("flags")}
-        return {self.kind, self.head["class"], *reasons, *self.words("needs"), *flags}
+        return {self.kind, self.head["class"], *reasons, *self.words("needs"), *flags} - {""}
 
     @property
     def config(self) -> dict[str, Any]:
