@@ -122,6 +122,7 @@ def test_verdicts_are_rows_of_one_run_and_asked_once(lake_url: str, pool: Pool) 
     assert pool.judge([]) == {}
 
 
+@pytest.mark.slow
 def test_many_that_wait_at_once_are_judged_together(lake_url: str, pool: Pool) -> None:
     before = count(lake_url, "evaluations")
     pair = (ALSO_RIGHT["kernel_id"], TASK_ID)

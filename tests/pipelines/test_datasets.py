@@ -111,6 +111,7 @@ def test_the_seed_changes_the_dataset(lake, make_job, tmp_path: Path) -> None:
     assert len(ids) == 2
 
 
+@pytest.mark.slow
 def test_content_hash_leaves_provenance_out(rows_and_ids, lake_of, make_job) -> None:
     made, _ = rows_and_ids
     lake = lake_of(made)

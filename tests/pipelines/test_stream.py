@@ -44,6 +44,7 @@ def test_options_are_those_of_the_command(lake: store.Lake) -> None:
         pipelines.stream("contrastive-batch", lake, max_tokens=1)
 
 
+@pytest.mark.slow
 def test_a_worker_of_a_loader_opens_the_lake_at_the_same_snapshot(lake: store.Lake) -> None:
     rows: Any = pipelines.stream("rl-prompts", lake)
     loaded = DataLoader(rows, batch_size=None, num_workers=1, multiprocessing_context="spawn")

@@ -142,6 +142,7 @@ def test_another_license_or_content_under_the_same_revision_counts_once(
     assert eager(writer) == [("A100", 0, 2.5, "unknown"), ("A100", 1, 4.0, "unknown")]
 
 
+@pytest.mark.slow
 def test_a_lake_that_holds_claims_twice_reads_them_once(lake_url: str) -> None:
     """An older or pulled lake: rows of two revisions, whose imports are not here."""
     task, kernel, other = b.task("square"), b.kernel("k"), b.kernel("other")

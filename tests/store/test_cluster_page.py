@@ -29,6 +29,7 @@ def run_sql(server: PostgresServer, text: str, database: str = "postgres") -> No
         session.execute(text.encode())
 
 
+@pytest.mark.slow
 def test_roles_and_backup_are_as_the_page_says(
     server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

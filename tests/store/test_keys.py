@@ -135,6 +135,7 @@ def test_an_index_left_behind_catches_up(writer: store.Writer, tmp_path: Path) -
     _assert_as_scanned(writer.location)
 
 
+@pytest.mark.slow
 def test_a_killed_writer_leaves_an_index_that_catches_up(writer: store.Writer) -> None:
     # The process dies between the commit of its rows and the index taking them over.
     script = """

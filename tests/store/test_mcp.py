@@ -433,6 +433,7 @@ def test_a_server_that_anybody_could_use_is_refused(lake: Path, tmp_path: Path) 
     assert "--host is for HTTP\n" in ran.stderr
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_the_server_without_a_traceback(lake: Path) -> None:
     with open_http_server(lake) as (url, process):
         assert call_over_http(url) == 200

@@ -70,7 +70,7 @@ def read_rows(folder: Path, columns: dict[str, list[str]] | None = None) -> dict
     return rows
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("commit", COMMITS)
 def test_a_lake_of_each_schema_migrates_and_keeps_its_rows(
     commit: str, lakes: Path, tmp_path: Path

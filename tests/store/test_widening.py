@@ -519,6 +519,7 @@ def is_row(connection: duckdb.DuckDBPyConnection, of: Catalog, row: dict[str, An
     return True
 
 
+@pytest.mark.slow
 def test_every_row_of_the_old_catalog_is_one_of_the_widened_one() -> None:
     """The rules themselves say whether a change that was taken over can break a row."""
     connection = duckdb.connect()

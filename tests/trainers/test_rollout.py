@@ -261,6 +261,7 @@ def test_what_a_group_is() -> None:
     )
 
 
+@pytest.mark.slow
 def test_attempts_of_one_training_are_none_of_another(lake: str, tmp_path: Path) -> None:
     """Trainings from the same model and prompts may run at the same time."""
     policy = open_scripted(tmp_path, *number_kernels("right", 3))
