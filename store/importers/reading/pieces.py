@@ -691,7 +691,7 @@ class Import:
             add_records(add, rows, records)
             for split in splits if number == 0 else ():
                 rows.add("splits", (split["suite"], split["family"]), split)
-            if rows.tables or not rows.is_new:
+            if any(rows.tables.values()) or not rows.is_new:
                 yield self.finish(rows, message, f"{file.name} {number}")
 
     def _decide_splits(self, file: SourceFile, start: Callable[[], Add]) -> list[dict[str, str]]:
