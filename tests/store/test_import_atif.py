@@ -74,3 +74,34 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match="schema_version is 'ATIF-v9'"):
         import_source(tmp_path / "lake", atif, file)
     assert count(tmp_path / "lake", "sessions") == 0
+
+
+def test_a_trial_of_harbor_has_its_task_kernels_and_rewards(tmp_path: Path) -> None:
+    lake, job = tmp_path / "lake", tmp_path / "checkout/results/jobs/model/sample1"
+    code = kernel(7)
+    keys = {"keystrokes": f"cat > /app/solution.py <<'PY'\n{code}PY\npython3 t.py\n"}
+    call = {"tool_call_id": "c1", "function_name": "bash_command", "arguments": keys}
+    steps = [{"step_id": 1, "source": "agent", "message": "Try.", "tool_calls": [call]}]
+    write_json(job / "relu/trajectory.json", trajectory(steps=steps))
+    reward = {"reward": 1, "correct": True, "speedup_vs_eager": 2.5, "metric": "cosine"}
+    write_json(job / "relu/reward.json", reward | {"error": None})
+    nothing = [{"step_id": 1, "source": "agent", "message": "I cannot."}]
+    write_json(job / "gelu/agent/trajectory.json", trajectory(session_id="s-2", steps=nothing))
+    write_json(job / "gelu/result.json", {"task_name": "gelu_full", "exception_info": None})
+    (job / "gelu/verifier").mkdir()
+    (job / "gelu/verifier/reward.txt").write_text("0\n")
+    (tmp_path / "checkout/README.md").write_text("A benchmark.")
+    assert list(sources.detect(tmp_path / "checkout")) == ["atif"]
+    summary = import_source(lake, atif, tmp_path / "checkout")
+    assert (summary.left_out, summary.unread) == (0, 1)
+    assert query(lake, "SELECT problem FROM sessions ORDER BY 1") == [("gelu_full",), ("relu",)]
+    assert query(lake, "SELECT code FROM kernels") == [(code,)]
+    claims = query(
+        lake, "SELECT problem, metric, coalesce(value, speedup) FROM claims ORDER BY ALL"
+    )
+    assert claims == [
+        ("gelu_full", "reward_reward", 0.0),
+        ("relu", "correct", 1.0),
+        ("relu", "reward_reward", 1.0),
+        ("relu", "speedup", 2.5),
+    ]

@@ -312,3 +312,26 @@ def test_hard_runs_have_sessions_and_annotations_become_findings(
     (root / "annotations/r1.yaml").write_text("verdict: [")
     assert import_source(lake, kernelbench_hard_runs, root).left_out == 1
     assert "r1.yaml is not YAML" in caplog.text
+
+
+def test_hard_runs_of_the_website_are_found_by_their_names(tmp_path: Path) -> None:
+    lake, root = tmp_path / "lake", tmp_path / "kernelbench.com"
+    runs = [f"20260618_04170{n}_codex_gpt-5_5_0{n}_topk" for n in (1, 2)]
+    for place, name in enumerate(runs):
+        file = root / f"public/runs/h100/{name}_solution.py.txt"
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(kernel(place))
+    about = {"run_id": runs[0], "problem": "01_topk", "harness": "codex", "model": "gpt-5.5"}
+    about |= {"gpu": "h100", "correct": True, "peak_fraction": 0.25}
+    write_json(root / f"public/data/rundetail/h100/{runs[0]}.json", about)
+    assert list(sources.detect(root)) == ["kernelbench-hard-runs"]
+    summary = import_source(lake, kernelbench_hard_runs, root)
+    assert (summary.left_out, summary.unread) == (0, 0)
+    assert query(lake, "SELECT policy_id, problem FROM generations ORDER BY ALL") == [
+        ("gpt-5.5", "01_topk"),
+        ("gpt-5_5", "02_topk"),
+    ]
+    assert query(lake, "SELECT metric, value, gpu FROM claims ORDER BY ALL") == [
+        ("correct", 1.0, "H100"),
+        ("peak_fraction", 0.25, "H100"),
+    ]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -134,3 +135,34 @@ def test_what_is_no_log_is_refused(starter_url: str, tmp_path: Path) -> None:
     endless = log(tmp_path / "endless", 1, [row(step=float("inf"))])
     with pytest.raises(ImportFailed, match="step is float inf, not a whole number"):
         import_source(starter_url, endless, task="layer_norm")
+
+
+def test_a_tool_call_gives_the_kernel_and_extra_columns_are_claims(
+    starter_url: str, tmp_path: Path
+) -> None:
+    code = ANSWER.partition("```python\n")[2].partition("```")[0].format(n=11)
+    call = {"name": "write", "arguments": f'{{"path": "k.py", "content": {json.dumps(code)}}}'}
+    completion = [
+        {"role": "assistant", "content": None, "tool_calls": [{"function": call}]},
+        {"role": "tool", "content": [{"type": "text", "text": "saved"}]},
+        {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
+    ]
+    one = row(completion=completion, passed=True, kernel_ms=0.5, answer_length=7, extra="x")
+    source = log(tmp_path / "tool-run", 1, [one])
+    import_source(starter_url, source, task="layer_norm")
+    with store.open(starter_url) as lake:
+        found = lake.sql(
+            "SELECT code, completion, (SELECT count(*) FROM session_steps) AS steps, "
+            "(SELECT string_agg(tool) FROM tool_calls) AS tools "
+            "FROM generations JOIN kernels USING (kernel_id) WHERE policy_id = 'tool-run'"
+        ).rows()
+        rules = lake.sql(
+            "SELECT rule, raw FROM rewards JOIN generations USING (generation_id) "
+            "WHERE policy_id = 'tool-run' ORDER BY rule"
+        ).rows()
+        claims = lake.sql(
+            "SELECT metric FROM claims WHERE policy_id = 'tool-run' ORDER BY 1"
+        ).rows()
+    assert [tuple(one.values()) for one in found] == [(code, "Done.", 3, "write")]
+    assert [tuple(one.values()) for one in rules] == [("passed", 1.0), ("speedup_reward", 0.5)]
+    assert [one["metric"] for one in claims] == ["reported_answer_length", "reported_kernel_ms"]
