@@ -24,7 +24,7 @@ from builders import Row
 
 import store
 from store import ids
-from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownName
+from store.errors import FlywheelError, LakeUnreachable, RolloutRejected, RowsRejected, UnknownName
 from store.lake import location
 from store.schema import catalog
 from store.upkeep import integrity, maintenance
@@ -227,8 +227,15 @@ def test_errors_survive_a_process_boundary() -> None:
         "kernels", "a rule", 2, ["one", "two"],
     )  # fmt: skip
     assert str(again) == str(rejected)
+    rollout = pickle.loads(
+        pickle.dumps(RolloutRejected(3, "prompt_ids", "is text", "Tokenize it."))
+    )
+    assert (rollout.number, rollout.key, rollout.hint) == (3, "prompt_ids", "Tokenize it.")
     for kind in FlywheelError.__subclasses__():
-        if kind is not RowsRejected and kind.__module__ == FlywheelError.__module__:
+        if (
+            kind not in (RowsRejected, RolloutRejected)
+            and kind.__module__ == FlywheelError.__module__
+        ):
             error = pickle.loads(pickle.dumps(kind("what", "do this")))
             assert (type(error), str(error)) == (kind, "what\ndo this")
 

@@ -487,7 +487,7 @@ def test_a_name_with_two_texts_is_not_guessed(
         ("[]", "an object is expected"),
         ('{"nineteen": []}', "is no number"),
         ('{"19": [{"sample_id": 0}]}', "says no correctness"),
-        ('{"19": [{"sample_id": 0, "correct": "yes"}]}', "not true or false"),
+        ('{"19": [{"sample_id": 0, "correct": "maybe"}]}', "not true or false"),
         ('{"19": [{"sample_id": -1, "correct": true}]}', "a whole number from 0"),
         ('{"19": [{"correct": true, "metadata": 3}]}', "metadata is int"),
         ("[" * 100_000, "is nested too deeply"),

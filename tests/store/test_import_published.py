@@ -83,7 +83,7 @@ def test_every_claim_says_where_it_stands_and_whom_to_trust(lake: store.Lake) ->
         ("- {gpu: A100, average: 2}", 'claims 0: "average" is not known'),
         ("- {gpu: A100, mean: fast}", "claims 0: mean is str 'fast', not a number"),
         ("- {gpu: A100, mean: .inf}", "claims 0: mean is float inf, not a number"),
-        ("- 3", "not a list of objects"),
+        ("- 3", "claims 0: it is int 3, not an object"),
         ("{a: 1}", "not a list"),
         ("[", "is not YAML"),
     ],

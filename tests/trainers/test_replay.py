@@ -22,7 +22,11 @@ from trainers.models import loading
 from trainers.rewarding import scoring
 from trainers.runs.job import Job
 
-pytestmark = pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing:FutureWarning")
+# `make test` replays the step that test_tiny trains.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing:FutureWarning"),
+]
 RULE = '''"""Rewards that differ although no attempt has code: the first digits of its id."""
 
 from dataclasses import dataclass
@@ -118,9 +122,7 @@ def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained: Trained) 
         assert row["token_ends"] is None or row["token_ends"][-1] == len(row["completion"])
 
 
-@pytest.mark.parametrize(
-    "step", [1, *(pytest.param(step, marks=pytest.mark.slow) for step in (0, 2))]
-)
+@pytest.mark.parametrize("step", range(STEPS))
 def test_every_step_is_equal_bit_for_bit(trained: Trained, step: int) -> None:
     replayed = trained.replay(step)
     figures = {row["figure"]: row for row in replayed.figures}
@@ -133,7 +135,6 @@ def test_every_step_is_equal_bit_for_bit(trained: Trained, step: int) -> None:
     assert replayed.notes == [f"began with {begun}"]
 
 
-@pytest.mark.slow
 def test_the_command_prints_figures_and_compares_them(trained: Trained) -> None:
     line = ["trainers", "replay", trained.run_id[:20], "--step", "0", "--lake", "lake"]
     done = commands.run(line, cwd=trained.folder)
@@ -142,7 +143,6 @@ def test_the_command_prints_figures_and_compares_them(trained: Trained) -> None:
     assert "figures are equal bit for bit" in done.stderr
 
 
-@pytest.mark.slow
 def test_other_options_say_what_the_step_would_have_been(trained: Trained) -> None:
     changed = trained.replay(1, changes={"beta": 0.5, "trl": ("loss_type=dapo",)})
     figures = {row["figure"]: row for row in changed.figures}
@@ -151,7 +151,6 @@ def test_other_options_say_what_the_step_would_have_been(trained: Trained) -> No
     assert 'loss_type "grpo" in the run, "dapo" here' in changed.notes
 
 
-@pytest.mark.slow
 def test_the_micro_batches_are_the_parts_of_a_step(trained: Trained) -> None:
     losses = [
         next(row for row in replayed.figures if row["figure"] == "loss")
@@ -164,7 +163,6 @@ def test_the_micro_batches_are_the_parts_of_a_step(trained: Trained) -> None:
         trained.replay(2, micro_batch=2)
 
 
-@pytest.mark.slow
 def test_training_on_recorded_steps_gives_the_same_model(trained: Trained) -> None:
     replayed = trained.replay(0, train=True)
     assert {row["step"] for row in replayed.figures} == set(range(STEPS))
@@ -192,7 +190,6 @@ def test_what_cannot_be_replayed_is_named(trained: Trained) -> None:
         trained.replay(1, model=trained.folder / "lake")
 
 
-@pytest.mark.slow
 def test_weights_that_are_gone_are_named_and_found_where_they_are(trained: Trained) -> None:
     folder = trained.folder / "run"
     moved = folder.rename(trained.folder / "moved")
@@ -210,7 +207,6 @@ def test_weights_that_are_gone_are_named_and_found_where_they_are(trained: Train
         moved.rename(folder)
 
 
-@pytest.mark.slow
 def test_another_tokenizer_and_missing_verdicts_are_refused(trained: Trained) -> None:
     file = trained.folder / "run" / "model" / "tiny-0" / "tokenizer.json"
     text = file.read_text("utf-8")

@@ -23,6 +23,8 @@ import store
 import trainers
 from store.code.completion import parse_completion
 from store.errors import LakeNotFound
+from trainers import contrastive
+from trainers.runs.job import Job
 from trainers.training import short_answers
 
 ROOT = Path(trainers.__file__).parent.parent
@@ -135,6 +137,7 @@ def test_a_step_of_the_preset_trains(
     check_judged(done, steps=1)
     check_rows(done, steps=1, tasks=1)
     check_exemplars(done)
+    check_replayed(done)
 
 
 @pytest.mark.slow
@@ -217,6 +220,17 @@ def check_rows(done: Done, steps: int = 2, tasks: int = 2) -> None:
     assert written[0]["n"] > 0
     assert (done.out / "final" / "model.safetensors").exists()
     assert done.stdout.startswith(f"contrastive: {steps} steps on {tasks} tasks")
+
+
+def check_replayed(done: Done) -> None:
+    """The first step is computed again from its tokens and verdicts, to the last bit."""
+    rows = done.lake.sql("SELECT run_id FROM rollout_tokens").rows()
+    assert len(rows) == 4
+    job = Job(name="contrastive", lake_url=done.lake.url, out=done.out / "again", quiet=True)
+    replayed = contrastive.replay(job, rows[0]["run_id"], 0, {})
+    figures = {one["figure"]: one for one in replayed.figures}
+    assert {"loss", "grad_norm", "kl", "reward by attempt", "ref_logprobs by attempt"} <= {*figures}
+    assert {one["difference"] for one in replayed.figures} == {0.0}
 
 
 def check_done_again(done: Done) -> None:
