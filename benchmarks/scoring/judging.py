@@ -298,8 +298,8 @@ def _find_speedup(timings: Sequence[Mapping[str, Any]]) -> float | None:
 def is_caught(item: Item, judged: Mapping[str, Any]) -> bool:
     """Whether a kernel is refused, found to be another function, or fails at another shape.
 
-    A cheat is also caught if it ends as correct and gains nothing, where its head says so or it has
-    none.
+    A cheat that is correct counts as caught if it gains no time. The head of an adversarial file
+    says whether that is enough for it; published cheats have no head.
     """
     faults = ("unfit", "evaluator_error")
     if judged["status"] in faults:

@@ -113,3 +113,28 @@ def test_a_task_is_shown_by_its_name(suite_lake: str, capsys: pytest.CaptureFixt
     printed = capsys.readouterr().out
     assert "Claimed: nothing published" in printed
     assert '"measured"' in printed
+
+
+def test_the_page_counts_the_verdicts_of_version_13_as_its_rows_do() -> None:
+    def read_own(name: str) -> dict[str, tuple[str, bool | None]]:
+        folder = DOCS / "h200" / name
+        devices = pq.read_table(folder / "devices.parquet").to_pylist()
+        h200 = {row["device_id"] for row in devices if row["name"] == "H200"}
+        outcomes: dict[str, tuple[str, bool | None]] = {}
+        for row in pq.read_table(folder / "evaluations.parquet").to_pylist():
+            # Rows of version 8 have an earlier name of the precision, and no other shapes.
+            is_default = row.get("precision", row.get("policy")) == "torch_default"
+            if row["device_id"] in h200 and is_default and row.get("protocol") != "shape":
+                outcome = row["status"], row["equivalent"]
+                # One fault on any card is enough.
+                if outcomes.get(row["kernel_id"], ("correct", None))[0] == "correct":
+                    outcomes[row["kernel_id"]] = outcome
+        return outcomes
+
+    before, since = read_own("."), read_own("judge-13")
+    page = " ".join((DOCS / "h200" / "README.md").read_text("utf-8").split())
+    same = sum(before[kernel] == since[kernel] for kernel in since)
+    mended = sum(before[kernel][0] != "correct" == since[kernel][0] for kernel in since)
+    assert f"Of {len(since)} verdicts, {same} are the same; {mended} kernels with wrong" in page
+    correct = sum(status == "correct" for status, _ in since.values())
+    assert f"| all | {correct} |" in page

@@ -65,7 +65,7 @@ REWARDS = [
 
 @pytest.fixture(scope="module")
 def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
-    """Return a run of two steps: three answers, of which two are equal, then two right ones."""
+    """Return a run of two steps: three answers, two of them equal; then two correct answers."""
     url = str(tmp_path_factory.mktemp("rollouts") / "lake")
     with store.writer(url, author="tests") as writer:
         rows = {

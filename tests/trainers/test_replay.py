@@ -63,7 +63,7 @@ OPTIONS: dict[str, Any] = contrastive.PRESETS["tiny"] | {
 
 
 @dataclass(frozen=True)
-class Trained:
+class TrainedRun:
     """A run of three steps, in a folder of its own."""
 
     folder: Path
@@ -82,7 +82,7 @@ class Trained:
 
 
 @pytest.fixture(scope="module")
-def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
+def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainedRun]:
     """Return a run of a random model whose attempts have no code, so that nothing is judged."""
     folder = tmp_path_factory.mktemp("replay")
     rules = folder / "flywheel" / "rewards"
@@ -96,14 +96,14 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Trained]:
         contrastive.run(job, contrastive.Config(**OPTIONS))
         with store.open(lake) as opened:
             [row] = opened.sql("SELECT DISTINCT run_id FROM rollout_tokens").rows()
-        yield Trained(folder, row["run_id"])
+        yield TrainedRun(folder, row["run_id"])
     finally:
         os.chdir(before)
         scoring.load_rule.cache_clear()
 
 
-def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained: Trained) -> None:
-    with store.open(str(trained.folder / "lake")) as lake:
+def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained_run: TrainedRun) -> None:
+    with store.open(str(trained_run.folder / "lake")) as lake:
         rows = lake.sql(
             "SELECT rollout_tokens.*, generations.completion, rewards.advantage AS of_reward "
             "FROM rollout_tokens JOIN generations USING (generation_id) "
@@ -123,105 +123,105 @@ def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained: Trained) 
 
 
 @pytest.mark.parametrize("step", range(STEPS))
-def test_every_step_is_equal_bit_for_bit(trained: Trained, step: int) -> None:
-    replayed = trained.replay(step)
+def test_every_step_is_equal_bit_for_bit(trained_run: TrainedRun, step: int) -> None:
+    replayed = trained_run.replay(step)
     figures = {row["figure"]: row for row in replayed.figures}
     assert {row["difference"] for row in replayed.figures} == {0.0}
     assert {"loss", "grad_norm", "kl", "reward", "clip_ratio/low_mean"} < figures.keys()
     assert {"reward by attempt", "advantage by attempt", "ref_logprobs by attempt"} < figures.keys()
     assert figures["grad_norm"]["replayed"] > 0
     # The checkpoint is one of two steps, so the second step is reached from the first model.
-    begun = trained.folder / "run" / ("checkpoint-2" if step == 2 else "model/tiny-0")
+    begun = trained_run.folder / "run" / ("checkpoint-2" if step == 2 else "model/tiny-0")
     assert replayed.notes == [f"began with {begun}"]
 
 
-def test_the_command_prints_figures_and_compares_them(trained: Trained) -> None:
-    line = ["trainers", "replay", trained.run_id[:20], "--step", "0", "--lake", "lake"]
-    done = commands.run(line, cwd=trained.folder)
+def test_the_command_prints_figures_and_compares_them(trained_run: TrainedRun) -> None:
+    line = ["trainers", "replay", trained_run.run_id[:20], "--step", "0", "--lake", "lake"]
+    done = commands.run(line, cwd=trained_run.folder)
     assert done.returncode == 0, done.stderr
     assert "grad_norm" in done.stdout
     assert "figures are equal bit for bit" in done.stderr
 
 
-def test_other_options_say_what_the_step_would_have_been(trained: Trained) -> None:
-    changed = trained.replay(1, changes={"beta": 0.5, "trl": ("loss_type=dapo",)})
+def test_other_options_say_what_the_step_would_have_been(trained_run: TrainedRun) -> None:
+    changed = trained_run.replay(1, changes={"beta": 0.5, "trl": ("loss_type=dapo",)})
     figures = {row["figure"]: row for row in changed.figures}
     assert figures["reward"]["difference"] == 0
     assert figures["loss"]["replayed"] != figures["loss"]["logged"]
     assert 'loss_type "grpo" in the run, "dapo" here' in changed.notes
 
 
-def test_the_micro_batches_are_the_parts_of_a_step(trained: Trained) -> None:
+def test_the_micro_batches_are_the_parts_of_a_step(trained_run: TrainedRun) -> None:
     losses = [
         next(row for row in replayed.figures if row["figure"] == "loss")
-        for replayed in (trained.replay(2, micro_batch=part) for part in (0, 1))
+        for replayed in (trained_run.replay(2, micro_batch=part) for part in (0, 1))
     ]
-    whole = next(row for row in trained.replay(2).figures if row["figure"] == "loss")
+    whole = next(row for row in trained_run.replay(2).figures if row["figure"] == "loss")
     assert [row["logged"] for row in losses] == [None, None]
     assert sum(row["replayed"] for row in losses) == pytest.approx(whole["logged"], abs=1e-6)
     with pytest.raises(UnknownName, match="no micro-batch 2\nThere are 0 to 1"):
-        trained.replay(2, micro_batch=2)
+        trained_run.replay(2, micro_batch=2)
 
 
-def test_training_on_recorded_steps_gives_the_same_model(trained: Trained) -> None:
-    replayed = trained.replay(0, train=True)
+def test_training_on_recorded_steps_gives_the_same_model(trained_run: TrainedRun) -> None:
+    replayed = trained_run.replay(0, train=True)
     assert {row["step"] for row in replayed.figures} == set(range(STEPS))
     assert {row["difference"] for row in replayed.figures} == {0.0}
-    assert (trained.job.out / "checkpoint-2").is_dir()
-    again, final = trained.job.out / "final", trained.folder / "run" / "final"
+    assert (trained_run.job.out / "checkpoint-2").is_dir()
+    again, final = trained_run.job.out / "final", trained_run.folder / "run" / "final"
     assert loading.hash_weights(again) == loading.hash_weights(final)
 
 
-def test_what_cannot_be_replayed_is_named(trained: Trained) -> None:
+def test_what_cannot_be_replayed_is_named(trained_run: TrainedRun) -> None:
     with pytest.raises(UnknownName, match="no tokens of step 3\nIt has steps 0 to 2"):
-        trained.replay(STEPS)
-    nobody = replace(trained, run_id="nobody")
+        trained_run.replay(STEPS)
+    nobody = replace(trained_run, run_id="nobody")
     with pytest.raises(FlywheelError, match="the lake has no tokens of run nobody"):
         nobody.replay(0)
-    with store.run("theirs", lake=trained.job.lake_url) as run:
+    with store.run("theirs", lake=trained_run.job.lake_url) as run:
         run.log_rollouts([{"completion": "x", "completion_ids": [1], "step": 0, "policy_step": 0}])
-    theirs = replace(trained, run_id=run.run_id)
+    theirs = replace(trained_run, run_id=run.run_id)
     with pytest.raises(FlywheelError, match="is not one of `trainers run contrastive`"):
         theirs.replay(0)
-    checkpoint = trained.folder / "run" / "checkpoint-2"
+    checkpoint = trained_run.folder / "run" / "checkpoint-2"
     with pytest.raises(FlywheelError, match="is the policy after 2 updates; step 1 began after 1"):
-        trained.replay(1, model=checkpoint)
+        trained_run.replay(1, model=checkpoint)
     with pytest.raises(FlywheelError, match=r"holds no \.safetensors file"):
-        trained.replay(1, model=trained.folder / "lake")
+        trained_run.replay(1, model=trained_run.folder / "lake")
 
 
-def test_weights_that_are_gone_are_named_and_found_where_they_are(trained: Trained) -> None:
-    folder = trained.folder / "run"
-    moved = folder.rename(trained.folder / "moved")
+def test_weights_that_are_gone_are_named_and_found_where_they_are(trained_run: TrainedRun) -> None:
+    folder = trained_run.folder / "run"
+    moved = folder.rename(trained_run.folder / "moved")
     try:
         with pytest.raises(FlywheelError, match=f"is gone: {folder / 'model' / 'tiny-0'}"):
-            trained.replay(2)
-        assert {row["difference"] for row in trained.replay(2, model=moved).figures} == {0.0}
+            trained_run.replay(2)
+        assert {row["difference"] for row in trained_run.replay(2, model=moved).figures} == {0.0}
         # Weights alone are enough for loss and gradients.
-        alone = trained.folder / "alone"
+        alone = trained_run.folder / "alone"
         alone.mkdir()
         for file in (moved / "model" / "tiny-0").iterdir():
             (alone / file.name).symlink_to(file)
-        assert {row["difference"] for row in trained.replay(0, model=alone).figures} == {0.0}
+        assert {row["difference"] for row in trained_run.replay(0, model=alone).figures} == {0.0}
     finally:
         moved.rename(folder)
 
 
-def test_another_tokenizer_and_missing_verdicts_are_refused(trained: Trained) -> None:
-    file = trained.folder / "run" / "model" / "tiny-0" / "tokenizer.json"
+def test_another_tokenizer_and_missing_verdicts_are_refused(trained_run: TrainedRun) -> None:
+    file = trained_run.folder / "run" / "model" / "tiny-0" / "tokenizer.json"
     text = file.read_text("utf-8")
     file.write_text(text.replace('"<|pad|>"', '"<|fill|>"'))
     try:
         with pytest.raises(FlywheelError, match="was recorded with tokenizer"):
-            trained.replay(0)
+            trained_run.replay(0)
     finally:
         file.write_text(text)
-    rule = trained.folder / "flywheel" / "rewards" / "spread.py"
+    rule = trained_run.folder / "flywheel" / "rewards" / "spread.py"
     rule.write_text(RULE.replace("VERSION = 1", "VERSION = 2"))
     scoring.load_rule.cache_clear()
     try:
         with pytest.raises(FlywheelError, match="lacks the verdicts of 4 of 4 attempts of step 0"):
-            trained.replay(0)
+            trained_run.replay(0)
     finally:
         rule.write_text(RULE)
         scoring.load_rule.cache_clear()
