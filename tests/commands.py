@@ -22,6 +22,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from functools import cache
@@ -219,3 +220,16 @@ def is_running(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
     except OSError:
         return False
+
+
+def has_ended(pid: int, limit_s: float = 60.0) -> bool:
+    """Whether a process ends within a time that a busy machine keeps.
+
+    A process closes its files before it is gone: its closed channel may be seen earlier.
+    """
+    until = time.monotonic() + limit_s
+    while is_running(pid):
+        if time.monotonic() > until:
+            return False
+        time.sleep(0.01)
+    return True
