@@ -480,6 +480,7 @@ def test_what_an_endpoint_says_is_escaped(folder: Path, tmp_path: Path, answers:
         assert find_unseemly(out) == find_unseemly(err) == []
 
 
+@pytest.mark.slow
 def test_a_candidate_and_a_task_cannot_write_a_verdict(folder: Path, tmp_path: Path) -> None:
     (tmp_path / "candidate.py").write_text(CANDIDATE)
     (tmp_path / "task.py").write_text(TASK)

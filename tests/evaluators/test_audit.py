@@ -428,6 +428,7 @@ def test_a_wrong_line_is_put_right_by_the_quote() -> None:
         assert answer["line"] == 7
 
 
+@pytest.mark.slow
 def test_without_an_answer_a_kernel_is_asked_about_again(
     writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
 ) -> None:
@@ -452,6 +453,7 @@ def test_the_budget_counts_every_request(
     assert ask(lake_url, model, max_calls=0).left == 1
 
 
+@pytest.mark.slow
 def test_a_budget_or_a_limit_takes_the_largest_wins(
     writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
 ) -> None:
@@ -474,6 +476,7 @@ def test_a_budget_or_a_limit_takes_the_largest_wins(
     assert "4.00x" in model.asked[-1]["messages"][1]["content"]
 
 
+@pytest.mark.slow
 def test_a_refusal_ends_the_run_and_a_redirect_is_not_followed(
     writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
 ) -> None:

@@ -393,6 +393,7 @@ def get_inputs():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("condition", "compiles"),
     [

@@ -88,6 +88,7 @@ def select_verdict(tables: Rows) -> dict[str, Any]:
     return {name: row[name] for name in VERDICT} | {"flags": flags, "arms": arms}
 
 
+@pytest.mark.slow
 def test_flags_that_change_nothing_are_judged_once(judge_by: Judge, right_candidate: str) -> None:
     first = judge_by(DEFAULT, right_candidate)
     second = judge_by(STRICT, right_candidate)
@@ -100,6 +101,7 @@ def test_flags_that_change_nothing_are_judged_once(judge_by: Judge, right_candid
     assert select_verdict(second) == select_verdict(first) == select_verdict(apart)
 
 
+@pytest.mark.slow
 def test_a_verdict_for_one_task_is_none_for_another(
     judge_by: Judge, task: str, right_candidate: str
 ) -> None:

@@ -533,6 +533,7 @@ def test_the_class_that_a_policy_allows_ranks(check_code: Checked) -> None:
     assert lower.evidence.comparison.precision_class == "bf16"
 
 
+@pytest.mark.slow
 def test_what_is_right_and_ranks_nothing_is_disturbed(
     judge_code: Callable[..., dict[str, Any]],
 ) -> None:
@@ -552,6 +553,7 @@ def test_what_is_right_and_ranks_nothing_is_disturbed(
         assert all(timing["noisy"] and timing["disturbed"] for timing in row["timings"])
 
 
+@pytest.mark.slow
 def test_what_is_right_and_another_function_says_so(
     judge_code: Callable[..., dict[str, Any]],
 ) -> None:

@@ -265,6 +265,7 @@ if os.fork() == 0:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.clock
 def test_a_child_of_the_candidate_is_frozen_with_it(
     judge_code: Judged, bench: Bench, right_candidate: str
@@ -277,6 +278,7 @@ def test_a_child_of_the_candidate_is_frozen_with_it(
         assert row["timings"][0]["disturbed"] or low < 0
 
 
+@pytest.mark.slow
 def test_a_kernel_of_somebody_else_does_not_rank_where_nothing_can_be_frozen(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -288,6 +290,7 @@ def test_a_kernel_of_somebody_else_does_not_rank_where_nothing_can_be_frozen(
     assert "not_frozen" not in asked["flags"]
 
 
+@pytest.mark.slow
 @pytest.mark.clock
 def test_a_buffer_that_is_overwritten_is_copied_in_every_call(
     judge_code: Judged, candidate: Text
@@ -396,6 +399,7 @@ def test_what_is_captured_does_not_change_when_it_is_described() -> None:
     assert taken.build_value(describe(longer)["output"], 1 << 20).sum() == 35
 
 
+@pytest.mark.slow
 def test_where_memory_cannot_be_read_the_worker_copies(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -161,6 +161,7 @@ def busy_line_length(line_length: Path) -> str:
     return text
 
 
+@pytest.mark.slow
 def test_a_run_stores_rows_that_are_pending_again_at_a_new_version(
     busy_line_length: str,
     line_length: Path,

@@ -216,6 +216,7 @@ def test_every_kind_of_entry_point_is_judged(bench: Bench, tmp_path: Path) -> No
         assert (row["status"], row["entry_point"]) == ("correct", name), row
 
 
+@pytest.mark.slow
 def test_files_may_begin_with_a_byte_order_mark(bench: Bench, tmp_path: Path) -> None:
     task = write(tmp_path, {"task.py": f"\ufeff{TASK}"}) / "task.py"
     function = FUNCTION.format(name="add_relu")
@@ -230,6 +231,7 @@ def test_files_may_begin_with_a_byte_order_mark(bench: Bench, tmp_path: Path) ->
     assert row["status"] == "correct", row
 
 
+@pytest.mark.slow
 def test_the_option_chooses_a_function_of_a_folder(bench: Bench, tmp_path: Path) -> None:
     task = write(tmp_path, {"task.py": TASK}) / "task.py"
     folder = write(
@@ -248,6 +250,7 @@ def test_the_option_chooses_a_function_of_a_folder(bench: Bench, tmp_path: Path)
     assert (row["status"], row["reason"]) == ("compile_error", "no_entry_point"), row
 
 
+@pytest.mark.slow
 def test_robust_kbench_takes_classes_and_functions(bench: Bench, tmp_path: Path) -> None:
     files = {"func_forward.py": LAYER, "config_forward.json": json.dumps(SETTINGS)}
     task = write(tmp_path / "layer", files)
@@ -286,6 +289,7 @@ def test_a_backward_task_is_refused_by_its_limit(tmp_path: Path) -> None:
         assert "evaluators doctor --limits" in str(raised.value.hint)
 
 
+@pytest.mark.slow
 def test_gpu_mode_is_judged_by_its_own_checker(bench: Bench, tmp_path: Path) -> None:
     task = write(tmp_path, PRODUCT) / "problem"
     text = read_task(str(task), None)
@@ -318,6 +322,7 @@ def test_a_checker_may_be_stricter_than_the_judge(bench: Bench, tmp_path: Path) 
     assert "the task's own checker refuses the output: not the same bits" in row["message"]
 
 
+@pytest.mark.slow
 def test_a_flashinfer_definition_needs_a_workload(bench: Bench, tmp_path: Path) -> None:
     task = write(tmp_path, {"definitions/gemm/d.json": json.dumps(DEFINITION)})
     task /= "definitions/gemm/d.json"
@@ -335,6 +340,7 @@ def test_a_flashinfer_definition_needs_a_workload(bench: Bench, tmp_path: Path) 
     assert (row["status"], row["axes"]) == ("correct", '{"INPUT_scale": 2, "M": 7}'), row
 
 
+@pytest.mark.slow
 def test_a_hard_task_has_shapes_and_a_tolerance(bench: Bench, tmp_path: Path) -> None:
     files = {
         "reference.py": SHAPED,

@@ -272,6 +272,7 @@ def test_an_audit_waits_while_another_judge_times(task: str) -> None:
     held.close()
 
 
+@pytest.mark.slow
 def test_a_command_says_that_its_judge_waits_for_its_device(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -367,6 +368,7 @@ def judge_beside_another(code: str, task: str, pause_s: float, **options: Any) -
     return {**row, "parts_s": json.loads(row["parts_s"]), "timings": tables["timings"]}
 
 
+@pytest.mark.slow
 def test_a_candidate_that_compiles_in_a_call_is_frozen_while_another_judge_times(
     candidate: Callable[[str], str], task: str
 ) -> None:

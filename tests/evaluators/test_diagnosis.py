@@ -93,6 +93,7 @@ def test_a_rewrite_in_pytorch_has_no_share_of_its_own(
     assert f"Bottleneck: {analysis['bottleneck']}." in analysis["body"]
 
 
+@pytest.mark.slow
 def test_where_a_kernel_of_its_own_is_required_a_rewrite_is_right_and_not_ranked(
     tables: Callable[..., Any], right_candidate: str
 ) -> None:
@@ -348,6 +349,7 @@ def test_diagnose_names_an_unknown_kernel_before_it_starts_a_judge(
     assert 'no kernel "L1-9"' in done.stderr
 
 
+@pytest.mark.slow
 def test_a_tool_starts_a_fresh_process_that_leaves_nothing(
     bench: Bench, task: str, right_candidate: str, tmp_path: Path
 ) -> None:
@@ -376,6 +378,7 @@ def test_a_tool_starts_a_fresh_process_that_leaves_nothing(
     assert outside.exists() != ("refused" in lines)
 
 
+@pytest.mark.slow
 def test_a_process_that_does_not_end_is_ended() -> None:
     done = subprocess.run([*nvidia_tools.build_keeper_command(0.2), "sleep", "600"], check=False)
     assert done.returncode == 124

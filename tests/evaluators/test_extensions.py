@@ -58,6 +58,7 @@ def calls(folder: Path) -> int:
     return len((folder / "calls").read_text("utf-8").splitlines())
 
 
+@pytest.mark.slow
 def test_the_same_sources_fail_with_the_same_words(folder: Path) -> None:
     first = answer(folder, BAD)
     assert "undeclared" in first

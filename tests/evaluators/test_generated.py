@@ -50,6 +50,7 @@ def runs_here(kernel: TeacherKernel) -> bool:
     return kernel.language in ("torch", "cpp")
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", ["norm", "transpose", "triangular"])
 def test_kernels_that_are_meant_to_be_right_are(bench: Bench, name: str) -> None:

@@ -466,6 +466,7 @@ def host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[JudgeProcess]:
             os.environ["FLYWHEEL_CACHE"] = before
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("when", WHEN)
@@ -498,6 +499,7 @@ def test_other_tasks_get_the_verdicts_they_deserve(
     assert [one for one in shared if one.name in ("planted", "moved") or one.is_symlink()] == []
 
 
+@pytest.mark.slow
 def test_a_task_worker_that_is_lost_is_replaced(host: JudgeProcess, tmp_path: Path) -> None:
     counter = "import os\nN = 0\n"
     text = counter + VICTIM.replace(

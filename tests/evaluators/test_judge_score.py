@@ -104,6 +104,7 @@ def _end_bench() -> object:
     judging.end_bench()
 
 
+@pytest.mark.slow
 def test_a_mutant_counts_if_it_differs_anywhere_and_is_caught_if_the_judge_refuses_it() -> None:
     same = replace(RIGHT, name="same", original=KERNEL, code=KERNEL.replace("x - x", "1 * x - x"))
     wrong = replace(RIGHT, name="wrong", original=KERNEL, code=KERNEL.replace(" / e", " / 2 / e"))

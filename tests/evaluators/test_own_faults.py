@@ -37,6 +37,7 @@ def test_answers_that_torch_cannot_compare_are_a_limit_of_the_judge() -> None:
         comparison.compare(Expected(sparse, [sparse]), sparse)
 
 
+@pytest.mark.slow
 def test_a_comparison_that_fails_costs_its_case_alone(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -142,6 +143,7 @@ SHORTAGES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", SHORTAGES)
 def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone(

@@ -104,6 +104,7 @@ class Killed:
         self._host.restart()
 
 
+@pytest.mark.slow
 def test_a_judge_that_dies_twice_costs_that_case_alone(
     host: JudgeProcess, task: str, right_candidate: str
 ) -> None:

@@ -149,6 +149,7 @@ def test_a_fault_of_ours_is_tried_again_and_reported_apart(
     assert count(lake_url, "evaluations", f"task_id = '{BROKEN_ID}'") == 2
 
 
+@pytest.mark.slow
 def test_an_interrupt_ends_a_batch_with_the_next_verdict(
     empty_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -181,6 +182,7 @@ def test_what_is_not_in_the_lake_is_refused(pool: Pool, lake_url: str, tmp_path:
         pass
 
 
+@pytest.mark.slow
 def test_a_failure_outweighs_a_pass_and_a_confirmed_finding_is_told(
     lake_url: str, pool: Pool
 ) -> None:

@@ -377,6 +377,7 @@ def test_a_machine_without_a_gpu_is_known_to_be_one() -> None:
     assert {place.device for place in placement.divide_machine("auto").places} == {"cpu"}
 
 
+@pytest.mark.slow
 def test_what_a_builder_compiles_is_found_by_the_next(builder: Any) -> None:
     builds, before = builder.builds, builder.list_kept()
     asked = replace(case(0), task_code=TASK, axes='{"FACTOR": 2}')

@@ -211,6 +211,7 @@ def test_what_was_timed_beside_other_work_is_pending_when_asked(lake_with_kernel
     assert "foreign.py" not in list_pending(lake_with_kernels, CPU, contended=True)
 
 
+@pytest.mark.slow
 def test_a_gpu_judges_again_by_another_precision(lake_with_kernels: str) -> None:
     right = Selection(where="path = 'right.py'")
     with store.open(lake_with_kernels) as lake:
@@ -311,6 +312,7 @@ def test_texts_beside_a_release_come_after_the_kernels_of_their_task(
     assert paths.count("graph.py") == 1
 
 
+@pytest.mark.slow
 def test_a_device_that_is_not_there_is_refused_in_two_lines(
     lake_with_kernels: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

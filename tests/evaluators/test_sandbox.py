@@ -652,6 +652,7 @@ worker.time = lambda *given, **named: {**real(*given, **named), "elapsed_ns": 90
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     [
@@ -949,6 +950,7 @@ def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
     assert find_failure(wait_for_end) is None
 
 
+@pytest.mark.slow
 def test_the_doctor_names_what_is_missing_and_why(
     fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -984,6 +986,7 @@ def test_the_doctor_names_what_is_missing_and_why(
         assert row["holds"] or row["mend"]
 
 
+@pytest.mark.slow
 def test_a_verdict_says_which_walls_were_missing(
     judge_code: Callable[..., dict[str, Any]], right_candidate: str
 ) -> None:
@@ -1084,6 +1087,7 @@ def find_groups() -> set[Path]:
     return {cgroup.find_own_group() / Path(place).relative_to(base) for place in places}
 
 
+@pytest.mark.slow
 def test_a_judge_ends_with_all_that_it_has_started(ended_judge: SeenJudge) -> None:
     # The judge, and the fork servers of the task, of candidates, and of eager's two processes.
     assert len(ended_judge.processes) >= 5

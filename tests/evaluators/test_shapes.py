@@ -126,6 +126,7 @@ def test_a_task_that_refuses_all_other_sizes_says_why(
     assert refusal in shapes.notes[0]
 
 
+@pytest.mark.slow
 def test_a_task_that_hangs_or_ends_at_other_sizes_has_the_shapes_before(references: Any) -> None:
     for body in ("while x.shape[0] == 31: pass", "import os; x.shape[0] == 31 and os.abort()"):
         task = SOFTMAX.replace("def forward(self, x):", f"def forward(self, x):\n        {body}")
@@ -241,6 +242,7 @@ def test_a_verdict_has_shapes_within_a_share_of_its_time(judge_shapes: Any) -> N
     assert "drawing" in json.loads(found["own"]["parts_s"])
 
 
+@pytest.mark.slow
 def test_no_shapes_where_none_are_asked_for_or_the_kernel_is_wrong(judge_shapes: Any) -> None:
     assert not judge_shapes(RIGHT, draw_shapes=0)["shapes"]
     wrong = judge_shapes(RIGHT.replace("dim=1", "dim=0"), draw_shapes=3)
@@ -248,6 +250,7 @@ def test_no_shapes_where_none_are_asked_for_or_the_kernel_is_wrong(judge_shapes:
     assert not wrong["shapes"]
 
 
+@pytest.mark.slow
 def test_training_judges_the_answers_at_one_shape(judge_shapes: Any) -> None:
     found = judge_shapes(RIGHT, protocol="training")
     [row] = found["shapes"].values()
@@ -265,6 +268,7 @@ def test_shapes_of_the_user_are_timed(judge_shapes: Any) -> None:
     assert "shape WIDTH=0: not judged" in found["own"]["log"]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "fault", [SandboxFailed("no worker"), HostUnfit("no compiler"), ReferenceFailed("gone")]
@@ -286,6 +290,7 @@ def test_a_fault_at_a_shape_is_a_note_and_no_verdict(
     assert f"shape ROWS=1: not judged, {fault}" in found["own"]["log"]
 
 
+@pytest.mark.slow
 def test_the_workers_of_the_task_stay_while_shapes_are_judged(
     judge_shapes: Any, bench: Bench
 ) -> None:
@@ -295,11 +300,13 @@ def test_the_workers_of_the_task_stay_while_shapes_are_judged(
     assert bench.open_reference(SOFTMAX, {}).pid == reference
 
 
+@pytest.mark.slow
 def test_a_judge_process_gets_the_shapes_of_the_user_as_json(judge_shapes: Any) -> None:
     config = json.loads(json.dumps({"axes": ("ROWS=7",), "draw_shapes": 3}))
     assert [*judge_shapes(RIGHT, **config)["shapes"]] == ["ROWS=7"]
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_judge_at_shapes_does_not_cost_the_verdict(
     judge_shapes: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

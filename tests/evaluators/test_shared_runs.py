@@ -85,6 +85,7 @@ def test_what_another_run_holds_is_left_to_it_until_it_ends(lake: str) -> None:
     assert count_verdicts(lake) == [1] * (KERNELS - 4)
 
 
+@pytest.mark.slow
 def test_a_killed_run_holds_nothing_and_loses_nothing(lake: str, tmp_path: Path) -> None:
     spool = store.Location.of(lake).spool
     first = subprocess.Popen(
@@ -170,6 +171,7 @@ def judge_with(judge: Judge, lake: str) -> None:
     run(lake, module, [judge], [], module.Config(), Selection(), lambda *_: None)
 
 
+@pytest.mark.slow
 def test_verdicts_of_a_judge_that_restarts_on_another_gpu_are_stored(lake: str) -> None:
     class Moving(Scripted):
         tries = 0

@@ -128,6 +128,7 @@ STARTS = (
 """Runs `evaluators`, and says which programs it starts."""
 
 
+@pytest.mark.slow
 def test_no_judge_is_started_where_every_task_is_audited(lake_with_tasks: str) -> None:
     device = read_fingerprint("cpu")
     with store.writer(lake_with_tasks, author="tests") as writer:

@@ -266,6 +266,7 @@ def test_inputs_are_drawn_ahead_as_memory_allows_and_come_once(numbers: int, rea
     assert seen == drawn[1 : 1 + ready]
 
 
+@pytest.mark.slow
 def test_inputs_of_many_calls_come_in_messages_that_are_short_enough(references: Any) -> None:
     task = (
         "import torch\nclass Model(torch.nn.Module):\n    def forward(self, *x): return x[0]\n"
@@ -421,6 +422,7 @@ def test_a_session_has_rows_of_every_clock(judge_code: Judged, right_candidate: 
         assert min(timing["samples_ms"]) > 0
 
 
+@pytest.mark.slow
 def test_a_kernel_that_the_gate_slows_has_rows_of_the_other_clocks_alone(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -565,6 +567,7 @@ def test_answers_are_compared_later_unless_they_take_too_much_memory() -> None:
     assert compared == [0, 1, 2, 3]
 
 
+@pytest.mark.slow
 def test_a_judge_has_its_device_alone_only_to_time_and_uses_it_for_nothing_else_unheld(
     bench: Bench, judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -720,6 +723,7 @@ def test_a_surprising_win_is_measured_again_in_a_fresh_process(
     assert flag in text
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("ignore_load")
 @pytest.mark.clock
 def test_a_win_that_another_place_does_not_show_cannot_rank(

@@ -113,6 +113,7 @@ replace("time", lambda worker: TIMING.clear(), lambda worker: TIMING.append(1))
 )
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("task", TASKS)
 def test_inputs_of_a_timed_call_are_seen_in_no_other_request(judge_code: Judged, task: str) -> None:
@@ -122,6 +123,7 @@ def test_inputs_of_a_timed_call_are_seen_in_no_other_request(judge_code: Judged,
     assert not {"timed_outputs_unverified", "state_differs"} & {*row["flags"]}
 
 
+@pytest.mark.slow
 def test_answers_that_are_described_in_other_memory_are_not_verified(judge_code: Judged) -> None:
     """A request that nobody times could otherwise hand in what the timed one has not computed."""
     code = (
@@ -156,6 +158,7 @@ def test_answers_that_other_requests_finish_do_not_count(judge_code: Judged, kep
     assert (row["status"], row["reason"]) == ("rejected", "memorised_output"), row
 
 
+@pytest.mark.slow
 def test_updates_of_state_that_another_request_makes_count_as_time(judge_code: Judged) -> None:
     code = (
         PATCHED
@@ -190,6 +193,7 @@ replace("time", lambda worker: TIMING.clear(), lambda worker: TIMING.append(1))
     assert min(kernel["samples_ms"]) > 1, kernel["samples_ms"]
 
 
+@pytest.mark.slow
 def test_answers_whose_layout_always_changes_are_not_verified(
     judge_code: Judged, candidate: Callable[[str], str]
 ) -> None:

@@ -135,6 +135,7 @@ def test_an_accusation_that_a_fresh_process_does_not_repeat_is_a_note(
     )
 
 
+@pytest.mark.slow
 def test_an_accusation_is_stored_once_a_fresh_process_has_repeated_it(
     judge_code: Judged, candidate: Text
 ) -> None:
@@ -246,6 +247,7 @@ def test_a_right_candidate_is_correct_and_timed(judge_code: Judged, right_candid
     assert all(a != b for a, b in zip(kernel["positions"], eager["positions"], strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.clock
 def test_a_kernel_that_waits_is_slower_than_eager(judge_code: Judged, candidate: Text) -> None:
     row = judge_code(
@@ -527,6 +529,7 @@ def test_a_right_candidate_is_correct_on_a_gpu(
     assert {row["arm"] for row in tables["timings"]} >= {"kernel", "eager"}
 
 
+@pytest.mark.slow
 def test_a_worker_that_a_flag_has_ended_has_no_profile_and_a_verdict(
     judge_code: Judged, candidate: Text
 ) -> None:

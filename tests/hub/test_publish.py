@@ -443,6 +443,7 @@ def test_the_command_and_load_dataset_with_nothing_but_the_environment(
     assert TOKEN not in texts(server.files(REPO))
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("order", ["tag first", "run first"])
 def test_a_dataset_brings_the_rows_that_record_it(

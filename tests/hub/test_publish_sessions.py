@@ -125,6 +125,7 @@ def test_licenses_that_forbid_redistribution_stop_a_publication(
     assert server.repos == {}
 
 
+@pytest.mark.slow
 def test_tokens_leave_only_if_they_are_asked_for_and_tell_nothing_that_was_removed(
     tmp_path: Path, hub: Hub
 ) -> None:

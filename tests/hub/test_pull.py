@@ -121,6 +121,7 @@ def test_rows_that_differ_under_a_key_are_listed_and_stay_out(
     assert [one.table for one in again.conflicts] == [one.table for one in done.conflicts]
 
 
+@pytest.mark.slow
 def test_two_labs_exchange_their_history(
     rich_url: str, server: HubServer, hub: Hub, tmp_path: Path
 ) -> None:

@@ -133,6 +133,7 @@ def merged(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Merged:
     return Merged(both, done, sessions, weak, open_finding, fresh)
 
 
+@pytest.mark.slow
 def test_pulled_decisions_release_nothing_and_later_own_ones_count(
     both_lakes: Lakes, hub: Hub
 ) -> None:
@@ -254,6 +255,7 @@ def test_a_failing_pulled_verdict_takes_nothing_from_a_kernel_judged_here(
     assert outcome == [{"correct": True}]
 
 
+@pytest.mark.slow
 def test_rows_that_would_join_what_this_lake_recorded_stay_out(merged: Merged) -> None:
     told = "\n".join(merged.done.notices)
     assert "kept out of timings: 2 that would join this lake's evaluations" in told
@@ -289,6 +291,7 @@ def test_a_published_file_that_expands_too_far_is_refused(
     assert pull(mine, EVIL, hub=hub).rows["kernels"] > 0
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("changes", [{"kind": "cuda"}, {"name": "LAPTOP"}], ids=["kind", "case"])
 def test_a_device_that_passes_for_one_of_this_lake_is_refused(

@@ -131,6 +131,7 @@ def test_audits_of_another_lake_do_not_spare_a_kernel(pair: Pair, cheat: Row) ->
     assert pair.ask("SELECT kernel_id FROM withheld") == [{"kernel_id": cheat["kernel_id"]}]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("forged", [{"confidence": 0.0}, {"kernel_id": "other"}])
 def test_a_pulled_finding_does_not_take_the_id_of_an_own_one(

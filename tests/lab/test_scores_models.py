@@ -32,6 +32,7 @@ def load(folder: Path, scratch: Path) -> tuple[Any, Any]:
     return models.load(str(folder), scratch, "cpu")
 
 
+@pytest.mark.slow
 def test_a_trie_gives_the_probabilities_of_plain_passes(model_folder: Path, tmp_path: Path) -> None:
     import torch
 
@@ -223,6 +224,7 @@ def make_result(kernel: grid.GridKernel, speedup: float | None) -> dict[str, Any
     }
 
 
+@pytest.mark.slow
 def test_verdicts_become_rows_and_arms(tmp_path: Path) -> None:
     """A grid of four settings at two shapes goes into lakes, and its prompts hide the sizes."""
     speedups = {"8192 x 2048": (1.0, 2.0, 3.0, None), "65536 x 256": (3.0, 2.0, 1.0, 0.5)}

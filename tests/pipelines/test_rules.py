@@ -304,6 +304,7 @@ def test_a_dataset_says_which_tasks_nobody_audited(
         assert "not audited" not in materialize.preview_dataset(make_job(lake)).notes
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("evidence", ["measured", "claimed"])
 def test_a_kernel_that_the_newest_audit_has_not_read_reaches_no_dataset(

@@ -91,6 +91,7 @@ def _find(location: Location, *, full: bool = False) -> list[tuple[str, str]]:
     return sorted((one.table, one.rule) for one in integrity.check(location, full=full))
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_checked_file_that_somebody_wrote_is_read_again(location: Location) -> None:
     file = _locate(location, "kernels")
@@ -152,6 +153,7 @@ def test_damage_without_a_trace_is_found_by_a_full_check_and_by_every_check_afte
     assert _find(location) == DAMAGED
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.folder
 @pytest.mark.parametrize(
@@ -173,6 +175,7 @@ def test_damage_that_another_command_finds_is_named_by_the_next_check(
     assert _find(location) == DAMAGED
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_the_answer_of_a_check_says_what_it_did_not_read(location: Location) -> None:
     words = ["store", "check", "--lake", location.url]
@@ -279,6 +282,7 @@ def test_compaction_and_expiry_leave_a_lake_that_is_checked(
     assert ("kernels", "its files are as they were committed") in _find(location)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "change",

@@ -213,6 +213,7 @@ def test_a_lake_without_the_table_is_checked_and_compacted(
     assert _find(writer.location) == []
 
 
+@pytest.mark.slow
 def test_files_of_loads_compactions_and_expiry_have_their_checksum(writer: store.Writer) -> None:
     for part in range(3):
         rows = [builders.kernel(f"{part} {number}") for number in range(MANY)]

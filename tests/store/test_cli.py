@@ -415,6 +415,7 @@ def test_broken_rules_exit_3(run: Run, filled_lake: Path, tmp_path: Path) -> Non
     assert "error: " in ended.err
 
 
+@pytest.mark.slow
 def test_snapshots_from_the_command_line(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(filled_lake, copy)

@@ -132,6 +132,7 @@ DAMAGES: dict[str, Callable[[Path], object]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", DAMAGES)

@@ -272,6 +272,7 @@ def test_tables_that_hide_the_snapshot_of_a_row_are_known() -> None:
     assert tuple(name for name in hiding if name in cached) == view_cache.OWN_SNAPSHOT_ID
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("error", [duckdb.InterruptException, duckdb.OutOfMemoryException])
 @pytest.mark.parametrize("place", ["_scan", "ViewCache._keep_keys"])

@@ -25,6 +25,7 @@ def test_a_name_that_looks_like_another_is_refused(writer: store.Writer, name: s
     writer.append({"devices": [GPU, b.device("Intel Xeon E5-2670")]}, "devices")
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("other", [{"name": "h200", "kind": "cuda"}, {"name": "H200"}])
 def test_a_check_reports_one_name_of_two_spellings_or_kinds(

@@ -99,6 +99,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Path:
     return folder
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_each_snippet_reads_what_the_store_reads(folder: Path, home: Path) -> None:
     lake = str(folder / "lake")
@@ -180,6 +181,7 @@ def read_data_path(lake: location.FolderLocation) -> str:
     return str(path)
 
 
+@pytest.mark.slow
 def test_a_lake_on_a_server(server: PostgresServer, tmp_path: Path, home: Path) -> None:
     # In a database of its own: other tests have a schema of this name in the default one.
     admin = f"host=127.0.0.1 port={server.port} user={OWNER}"

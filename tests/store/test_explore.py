@@ -71,6 +71,7 @@ def pages_of(answers: dict[str, Any]) -> dict[str, str]:
     return {address: answer.text for address, answer in html.items()}
 
 
+@pytest.mark.slow
 def test_every_link_leads_to_a_page_without_a_failure(answers: dict[str, Any]) -> None:
     assert {address: r.status_code for address, r in answers.items() if r.status_code != 200} == {}
     for address, html in pages_of(answers).items():

@@ -766,6 +766,7 @@ def test_only_a_closed_standard_output_ends_a_command_without_an_error(pipe: str
         assert said.startswith("error: another program ended the connection")
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("free_kib", [80, 60, 100])
 def test_a_dataset_whose_record_met_a_full_disk_is_recorded_by_the_next_run(

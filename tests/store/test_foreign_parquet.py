@@ -82,6 +82,7 @@ def test_what_is_no_parquet_is_said_to_be_none(data: bytes, tmp_path: Path) -> N
         parquet.check_files([file])
 
 
+@pytest.mark.slow
 def test_importers_refuse_such_files(lake_url: str, tmp_path: Path) -> None:
     dictionary_bomb(tmp_path / "level_1.parquet", 400, MB)
     dictionary_bomb(tmp_path / "evaluations.parquet", 400, MB)

@@ -83,6 +83,7 @@ def test_bundles_are_committed_in_groups(
     assert (again.files, again.skipped, again.rows) == (0, TASKS, {})
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("place", ["spooled", "committed"])
 def test_an_import_that_is_killed_resumes_without_a_row_twice(

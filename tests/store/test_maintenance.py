@@ -105,6 +105,7 @@ def _rules(location: Location) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_compaction_waits_for_queries_before_it_moves_rows(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch

@@ -232,6 +232,7 @@ def test_long_answers_are_cut_and_say_so(lake: Path) -> None:
     assert re.fullmatch(r"views: the first \d+ of \d+", tables["truncated"][0])
 
 
+@pytest.mark.slow
 def test_a_long_code_is_read_in_parts(hostile_lake: Path) -> None:
     last = len(HOSTILE_CODE) // lake_tools.CODE_CHARS * lake_tools.CODE_CHARS
 

@@ -106,6 +106,7 @@ def test_rows_of_others_change_nothing_that_this_lake_judged(
     assert origins == [{"origin": "stranger"}, {"origin": None}]
 
 
+@pytest.mark.slow
 def test_a_timing_that_names_a_verdict_of_this_lake_stays_out(home: Home) -> None:
     before = home.ask(BEST)
     forged = claim_fast(NEW)

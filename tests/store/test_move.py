@@ -83,6 +83,7 @@ def read_facts(url: str) -> object:
         return str((lake.lake_id, lake.snapshot, row, tasks, lake.sql("FROM policies").rows()))
 
 
+@pytest.mark.slow
 def test_to_a_server_and_back_every_row_and_snapshot_is_the_same(
     server_url: str, folder: str, tmp_path: Path
 ) -> None:
@@ -155,6 +156,7 @@ def test_an_interrupted_move_is_continued(
     assert read_all(server_url) == rows
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_target_inside_the_lake_is_refused(folder: str) -> None:
     rows = read_all(folder)

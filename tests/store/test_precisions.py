@@ -179,6 +179,7 @@ def test_precisions_do_not_differ_on_a_processor_nor_where_none_is_named(ask: As
     ]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_torch_default_finds_wrong_does_not_rank_by_another_precision(
     ask: Ask,
 ) -> None:

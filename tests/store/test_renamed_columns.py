@@ -87,6 +87,7 @@ def read_precisions(lake: store.Lake, source: str = "evaluations") -> list[str |
     return [row["precision"] for row in lake.sql(query).rows()]
 
 
+@pytest.mark.slow
 def test_an_old_lake_migrates_and_all_views_answer_at_each_snapshot(old_lake: str) -> None:
     with store.open(old_lake) as before:  # which nobody has migrated
         assert read_precisions(before) == ["torch_default", "fp32_strict"]
@@ -166,6 +167,7 @@ def test_rows_may_have_the_former_name_and_are_the_same_bundle(tmp_path: Path) -
         assert writer.append({"evaluations": [former]}, "again") == first
 
 
+@pytest.mark.slow
 def test_a_column_keeps_what_the_lake_says_about_it(
     old_lake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -302,6 +302,7 @@ with store.run("r", lake=sys.argv[1], on_error=sys.argv[2]) as run:
     ] == "finished"
 
 
+@pytest.mark.slow
 def test_several_ranks_log_at_once_and_a_kill_loses_nothing_that_was_logged(tmp_path: Path) -> None:
     ranks = [_start(tmp_path, rank, 1_000_000 if rank == 1 else 10) for rank in range(3)]
     printed = ranks[1].stdout
@@ -347,6 +348,7 @@ def test_importing_the_store_loads_neither_torch_nor_duckdb() -> None:
     assert answer.stdout.strip() == "[]"
 
 
+@pytest.mark.slow
 def test_the_tokens_of_a_run_are_deleted_unless_a_tag_needs_them(tmp_path: Path) -> None:
     folder, copy = tmp_path / "lake", tmp_path / "copy"
     location = Location.of(str(folder))
@@ -394,6 +396,7 @@ def _write_verl(folder: Path, step: int) -> None:
     (folder / f"{step}.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
 
 
+@pytest.mark.slow
 def test_the_dumps_of_verl_are_followed_while_it_trains(tmp_path: Path) -> None:
     lake, dumps = tmp_path / "lake", tmp_path / "dumps"
     program = "import store, sys; store.run('grpo', lake=sys.argv[1]).follow(sys.argv[2])"

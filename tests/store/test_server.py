@@ -90,6 +90,7 @@ def test_a_lake_on_a_server_answers_as_one_in_a_folder(
             assert on_server.sql(query).rows() == in_folder.sql(query).rows(), name
 
 
+@pytest.mark.slow
 def test_a_load_is_the_first_thing_that_a_host_does(url: str) -> None:
     with store.writer(url, author="tests") as writer:
         rows = {"policies": [{"policy_id": "me", "name": "me", "kind": "person"}]}
@@ -116,6 +117,7 @@ def test_rows_are_refused_and_retries_are_harmless(filled_url: str) -> None:
             writer.append({"evaluations": [JUDGED | {"status": "perfect"}]}, "wrong")
 
 
+@pytest.mark.slow
 def test_a_holder_whose_session_is_lost_cannot_commit(url: str) -> None:
     fill(url)
     rows = {"policies": [{"policy_id": "late", "name": "late", "kind": "person"}]}

@@ -91,6 +91,7 @@ def test_a_baseline_that_differs_from_the_kernel_gives_no_speedup(
         assert lake.sql("FROM paired_samples WHERE baseline = 'eager'").rows() == []
 
 
+@pytest.mark.slow
 def test_an_arm_that_joins_a_stored_session_again_counts_for_nothing(writer: store.Writer) -> None:
     arms = b.session(JUDGED, [1.0] * 9, minute=6, eager=[1.5] * 9, cudnn=[1.25] * 9)
     writer.append({"timings": arms}, "a session")
@@ -107,6 +108,7 @@ def test_an_arm_that_joins_a_stored_session_again_counts_for_nothing(writer: sto
     assert list_rules(writer) == [ARMS_ONCE]
 
 
+@pytest.mark.slow
 def test_a_session_on_another_device_than_its_evaluation_ranks_on_an_alike_one_only(
     writer: store.Writer,
 ) -> None:

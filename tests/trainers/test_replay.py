@@ -22,11 +22,7 @@ from trainers.models import loading
 from trainers.rewarding import scoring
 from trainers.runs.job import Job
 
-# `make test` replays the step that test_tiny trains.
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing:FutureWarning"),
-]
+pytestmark = pytest.mark.filterwarnings("ignore:`.*gradient_checkpointing:FutureWarning")
 RULE = '''"""Rewards that differ although no attempt has code: the first digits of its id."""
 
 from dataclasses import dataclass
@@ -122,6 +118,7 @@ def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained_run: Train
         assert row["token_ends"] is None or row["token_ends"][-1] == len(row["completion"])
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("step", range(STEPS))
 def test_every_step_is_equal_bit_for_bit(trained_run: TrainedRun, step: int) -> None:
     replayed = trained_run.replay(step)
@@ -135,6 +132,7 @@ def test_every_step_is_equal_bit_for_bit(trained_run: TrainedRun, step: int) -> 
     assert replayed.notes == [f"began with {begun}"]
 
 
+@pytest.mark.slow
 def test_the_command_prints_figures_and_compares_them(trained_run: TrainedRun) -> None:
     line = ["trainers", "replay", trained_run.run_id[:20], "--step", "0", "--lake", "lake"]
     done = commands.run(line, cwd=trained_run.folder)
@@ -143,6 +141,7 @@ def test_the_command_prints_figures_and_compares_them(trained_run: TrainedRun) -
     assert "figures are equal bit for bit" in done.stderr
 
 
+@pytest.mark.slow
 def test_other_options_say_what_the_step_would_have_been(trained_run: TrainedRun) -> None:
     changed = trained_run.replay(1, changes={"beta": 0.5, "trl": ("loss_type=dapo",)})
     figures = {row["figure"]: row for row in changed.figures}
@@ -151,6 +150,7 @@ def test_other_options_say_what_the_step_would_have_been(trained_run: TrainedRun
     assert 'loss_type "grpo" in the run, "dapo" here' in changed.notes
 
 
+@pytest.mark.slow
 def test_the_micro_batches_are_the_parts_of_a_step(trained_run: TrainedRun) -> None:
     losses = [
         next(row for row in replayed.figures if row["figure"] == "loss")
@@ -163,6 +163,7 @@ def test_the_micro_batches_are_the_parts_of_a_step(trained_run: TrainedRun) -> N
         trained_run.replay(2, micro_batch=2)
 
 
+@pytest.mark.slow
 def test_training_on_recorded_steps_gives_the_same_model(trained_run: TrainedRun) -> None:
     replayed = trained_run.replay(0, train=True)
     assert {row["step"] for row in replayed.figures} == set(range(STEPS))
@@ -172,6 +173,7 @@ def test_training_on_recorded_steps_gives_the_same_model(trained_run: TrainedRun
     assert loading.hash_weights(again) == loading.hash_weights(final)
 
 
+@pytest.mark.slow
 def test_what_cannot_be_replayed_is_named(trained_run: TrainedRun) -> None:
     with pytest.raises(UnknownName, match="no tokens of step 3\nIt has steps 0 to 2"):
         trained_run.replay(STEPS)
@@ -190,6 +192,7 @@ def test_what_cannot_be_replayed_is_named(trained_run: TrainedRun) -> None:
         trained_run.replay(1, model=trained_run.folder / "lake")
 
 
+@pytest.mark.slow
 def test_weights_that_are_gone_are_named_and_found_where_they_are(trained_run: TrainedRun) -> None:
     folder = trained_run.folder / "run"
     moved = folder.rename(trained_run.folder / "moved")
@@ -207,6 +210,7 @@ def test_weights_that_are_gone_are_named_and_found_where_they_are(trained_run: T
         moved.rename(folder)
 
 
+@pytest.mark.slow
 def test_another_tokenizer_and_missing_verdicts_are_refused(trained_run: TrainedRun) -> None:
     file = trained_run.folder / "run" / "model" / "tiny-0" / "tokenizer.json"
     text = file.read_text("utf-8")

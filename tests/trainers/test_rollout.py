@@ -171,6 +171,7 @@ def attempts_of(lake: str) -> list[dict[str, Any]]:
     )
 
 
+@pytest.mark.slow
 def test_sampling_stops_once_enough_is_right(lake: str, made_lake: Made, tmp_path: Path) -> None:
     wrong, right = number_kernels("wrong", 3), number_kernels("right", 9)
     judge = Judge()
@@ -328,6 +329,7 @@ def test_an_attempt_that_the_endpoint_failed_is_a_row_and_asked_for_again(
     assert stored[0]["completion"] is None
 
 
+@pytest.mark.slow
 def test_a_spent_budget_keeps_what_came(lake: str, made_lake: Made, tmp_path: Path) -> None:
     row = {"prompt": "short", "task_id": made_lake.known.relu, "snapshot_id": made_lake.snapshot}
     folder = folder_of(tmp_path, row)

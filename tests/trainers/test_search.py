@@ -217,6 +217,7 @@ def arm_of(row: dict[str, Any]) -> str:
     return row["namespace"].split("/")[1]
 
 
+@pytest.mark.slow
 def test_arms_of_one_lake_show_their_own_kernels_and_the_common_ones(
     lake: str, prepared: tuple[Path, Known]
 ) -> None:
@@ -317,6 +318,7 @@ def test_arms_start_from_the_same_answers_where_nothing_is_measured(lake: str) -
     assert by_arm[0] == by_arm[1]
 
 
+@pytest.mark.slow
 def test_no_round_begins_after_the_budget(lake: str) -> None:
     first = search(lake, Climber(), "bucket", attempts=4, rounds=2, budget_s=1e-6)
     assert {row["step"] for row in attempts_of(lake)} == {1}
@@ -390,6 +392,7 @@ REFUSED: list[tuple[dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_name_is_continued_only_by_the_same_search(lake: str) -> None:
     search(lake, Climber(), "none", rounds=2, attempts=4)
     before = attempts_of(lake)

@@ -128,6 +128,7 @@ def test_tasks_of_the_test_split_are_never_trained_on(url: str, tmp_path: Path) 
         records.find_dataset(url, "sft")
 
 
+@pytest.mark.slow
 def test_kernels_quarantined_since_are_told(
     url: str, tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -1,6 +1,6 @@
 """`trainers run contrastive --preset tiny` as it is typed, also killed half-way and resumed.
 
-`make test` runs the command in the process of the tests of trainers, which imports TRL anyway.
+`make test` trains the steps of test_replay, whose attempts are short and not judged.
 """
 
 from __future__ import annotations
@@ -121,6 +121,7 @@ def train_tiny(folder: Path) -> Done:
     return Done(store.open(str(folder / "lake")), folder / "run", [], done.stdout, done.stderr)
 
 
+@pytest.mark.slow
 def test_a_step_of_the_preset_trains(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -115,6 +115,7 @@ def test_a_batch_is_stored_whole_or_not_at_all(service: Service, judges: ToldJud
     assert ends == ["done"] * 3
 
 
+@pytest.mark.slow
 def test_a_client_withdraws_what_nobody_else_waits_for(
     service: Service, judges: ToldJudges
 ) -> None:
@@ -132,6 +133,7 @@ def test_a_client_withdraws_what_nobody_else_waits_for(
     assert service.wait(view["id"])["status"] == "done"
 
 
+@pytest.mark.slow
 def test_a_host_that_cannot_judge_a_kernel_leaves_no_row(
     service: Service, judges: ToldJudges
 ) -> None:
@@ -146,6 +148,7 @@ def test_a_host_that_cannot_judge_a_kernel_leaves_no_row(
     assert count_evaluations(service.lake, f"kernel_id = '{end['kernel_id']}'") == 0
 
 
+@pytest.mark.slow
 def test_deadlines_of_waiting_and_of_judging_are_apart(
     service: Service, judges: ToldJudges
 ) -> None:
@@ -164,6 +167,7 @@ def test_deadlines_of_waiting_and_of_judging_are_apart(
     assert (done["verdict"]["status"], done["fault"]) == ("correct", None)
 
 
+@pytest.mark.slow
 def test_a_fault_of_the_judge_is_tried_again_and_is_no_verdict(
     service: Service, judges: ToldJudges
 ) -> None:
@@ -194,6 +198,7 @@ def test_tasks_can_be_listed_and_read(service: Service) -> None:
     assert service.call("GET", "/v1/tasks/nothing").json()["error"]["code"] == "unknown_task"
 
 
+@pytest.mark.slow
 def test_a_sick_device_is_shown_and_tried_again(service: Service, judges: ToldJudges) -> None:
     last, waiting = service.submit("before it is sick"), service.submit("after it is sick")
     [case] = judges.claim()
