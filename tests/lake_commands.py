@@ -28,6 +28,7 @@ READS: dict[str, str] = {
     "store tag list": "",
     "store show": "diag_matmul",
     "store best": "",
+    "store receipt": "JUDGED",
     "store headline": "",
     "store report": "--out report.html",
     "store mcp": "",
@@ -66,6 +67,7 @@ ELSEWHERE = {
     "store import": "its members write as `store import kernels` does",
     "store import detect": "names the format of a path",
     "store export": "its members are listed",
+    "store verify": "needs no lake",
     "pipelines list": "needs no lake",
     "pipelines show": "needs no lake",
     "evaluators list": "needs no lake",
@@ -106,7 +108,8 @@ def make_lake(folder: Path) -> dict[str, str]:
         with writer.reader() as lake:
             ids = lake.sql(
                 "SELECT min(run_id) AS RUN, min(kernel_id) AS KERNEL, "
-                "(SELECT min(finding_id) FROM findings) AS FINDING FROM generations"
+                "(SELECT min(finding_id) FROM findings) AS FINDING, "
+                "(SELECT min(kernel_id) FROM speedups) AS JUDGED FROM generations"
             ).one()
         writer.location.read_salt()
     assert ids is not None

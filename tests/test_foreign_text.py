@@ -28,6 +28,7 @@ from chat_server import ChatServer, completion, status
 from cyclopts import App
 
 import store
+from store.receipts.receipt import make_receipt, write_receipt
 
 ROOT = Path(__file__).parent.parent
 FORGED = "mine.py on CPU: correct"
@@ -139,6 +140,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory, rows: dict[str, list[dict[s
     (kernels / bad.name).write_text(CODE, "utf-8")
     (kernels / "task.py").write_text(TASK, "utf-8")
     (made / "bytes.json").write_bytes(b"\x1b[2J\xff\xfe\x9b31m\n" + FORGED.encode())
+    with store.open(str(made / "lake")) as lake:
+        receipt = make_receipt(lake, rows["kernels"][0]["kernel_id"])
+    (made / "receipt.json").write_bytes(write_receipt(receipt | {"program": EVIL}))
     (made / "question.sql").write_text(f"SELECT '{EVIL}' FROM nowhere_\x1b[2J", "utf-8")
     return made
 
@@ -179,6 +183,11 @@ COMMANDS: dict[str, list[list[str]]] = {
     "store diff": [["1"], ["1", "--table", "kernels"], ["1", "--format", "json"], [EVIL],
                    ["1", "--table", EVIL]],
     "store best": [[], [EVIL], ["--device", EVIL], ["--format", "json"]],
+    "store receipt": [["KERNEL"], [EVIL], ["KERNEL", "--device", EVIL], ["--schema"],
+                      ["KERNEL", "--out", f"receipt {EVIL}"], ["KERNEL", "--sign", EVIL]],
+    "store verify": [["receipt.json"], ["receipt.json", "--format", "json"], ["bytes.json"], [EVIL],
+                     ["receipt.json", "--code", EVIL], ["receipt.json", "--task", "BAD"],
+                     ["receipt.json", "--allowed-signers", EVIL]],
     "store headline": [[], [EVIL], ["--format", "json"]],
     "store init": [["--lake", "BAD"]],
     "store compact": [["--lake", EVIL]],

@@ -36,6 +36,7 @@ from store.errors import FIRST_ROWS, FlywheelError, UsageError
 from store.lake.exclusions import Inclusions, describe_left_out
 from store.lake.sql_files import find_key_columns
 from store.mcp.serving import Address, AgentLimits
+from store.schema.clocks import Clock
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -495,6 +496,121 @@ def show(
         show.print_page(
             pages.find_ancestry(lake, name) if lineage else pages.read_page(lake, name), format
         )
+
+
+@app.command
+def receipt(
+    kernel: str | None = None,
+    /,
+    *,
+    device: str | None = None,
+    clock: Clock | None = None,
+    sign: Path | None = None,
+    out: Path | None = None,
+    schema: Annotated[bool, Parameter(negative="")] = False,
+    at: At = None,
+    common: Common = COMMON,
+) -> None:
+    """Print the receipt of a kernel's numbers, one JSON from which anybody can compute them again.
+
+    It has the rows behind the numbers: verdicts with the options of the judge, devices with their
+    software, seeds, raw samples of the kernel, the baselines and the control, findings and
+    decisions. Private columns are left out and names are hashed, as in `store publish`. Code is
+    known by its hash. `store verify` checks a receipt, `evaluators reproduce` judges again.
+
+    Examples:
+      store receipt 82db91 --out receipt.json
+      store receipt 82db91 --device H200 --clock gpu
+      store receipt 82db91 --sign ~/.ssh/id_ed25519 --out receipt.json
+      store receipt --schema
+
+    Parameters
+    ----------
+    kernel
+        Id of the kernel, or its first characters.
+    device
+        Leave out samples of other device models than this one, such as H200.
+    clock
+        Leave out samples by other clocks.
+    sign
+        Sign the receipt with this private SSH key, by ssh-keygen.
+    out
+        Write the receipt to this file instead of stdout.
+    schema
+        Print the JSON Schema of receipts.
+    """
+    from store.receipts import receipt as receipts
+    from store.receipts import signing
+
+    if schema:
+        echo.print_json(receipts.make_schema())
+        return
+    if kernel is None:
+        raise UsageError("`store receipt` needs KERNEL", "`store best` lists kernels.")
+    with open_lake(common, at) as lake:
+        made = receipts.make_receipt(lake, kernel, device=device, clock=clock)
+    if sign is not None:
+        made["signature"] = signing.sign(receipts.get_signed(made), sign)
+    data = receipts.write_receipt(made)
+    if out is None:
+        sys.stdout.write(data.decode())
+        return
+    with write_file(out, "store receipt") as target:
+        target.write_bytes(data)
+    name = made["kernel"]["kernel_id"][:12]
+    echo.print_result(f"receipt of kernel {name}, {len(data)} bytes → {out}")
+
+
+@app.command
+def verify(
+    file: Path,
+    /,
+    *,
+    code: Path | None = None,
+    task: list[Path] | None = None,
+    allowed_signers: Path | None = None,
+    format: PageFormat = "table",
+    common: Common = COMMON,
+) -> None:
+    """Check a receipt: compute its figures again from its samples, and say what is not checked.
+
+    Needs no lake. Exits with 3 if anything does not hold: a changed byte, a figure that does not
+    follow from the samples, another code or task, a signature of somebody else.
+
+    Examples:
+      store verify receipt.json
+      store verify receipt.json --code kernel.py --task task.py
+      store verify receipt.json --allowed-signers signers
+
+    Parameters
+    ----------
+    file
+        What `store receipt` wrote.
+    code
+        File of the kernel, or the folder with its files, to compare with its hashes.
+    task
+        File with the text of the task. Repeat it for several tasks.
+    allowed_signers
+        File with a line NAME KEYTYPE KEY for each signer that you accept, as ssh-keygen reads it.
+    format
+        Format of the result. json has the figures, too.
+    """
+    from store.receipts.check import read_file, summarize
+    from store.receipts.check import verify as run
+
+    done = run(read_file(file), code=code, tasks=task or (), allowed_signers=allowed_signers)
+    if format == "json":
+        kept = {name: done.receipt[name] for name in ("kernel", "tasks", "figures", "stated")}
+        echo.print_json(
+            kept | {"checked": done.checked, "unchecked": done.unchecked, "signer": done.signer}
+        )
+        return
+    for line in summarize(done.receipt):
+        echo.print_result(line)
+    for line in done.checked:
+        echo.print_result(f"checked      {line}")
+    for line in done.unchecked:
+        echo.print_result(f"not checked  {line}")
 
 
 @app.command
