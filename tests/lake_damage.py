@@ -241,9 +241,11 @@ def print_table() -> None:
                 outcome = run_commands(kind, way, SHOWN, Path(folder))
             for fault in outcome.faults:
                 echo.print_note(f"{kind}, {way}: {fault}")
-            words = [SHOWN[name] for name in outcome.answered]
+            words = " ".join(SHOWN[name] for name in outcome.answered)
+            if len(outcome.answered) == len(SHOWN):
+                words = "all"
             tried = outcome.answered or outcome.refused
-            cells.append((" ".join(words) or "none") if tried else "")
+            cells.append((words or "none") if tried else "")
         echo.print_result(f"| {kind} | {' | '.join(cells)} |")
 
 
