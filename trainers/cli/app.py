@@ -583,7 +583,7 @@ def replay(
     for note in replayed.notes:
         echo.print_note(note)
     if train:
-        echo.print_result(f"trained on {len({row['step'] for row in rows})} recorded steps → {out}")
+        echo.print_note(f"trained on {len({row['step'] for row in rows})} recorded steps → {out}")
     if changes:
         return
     compared = [row for row in replayed.figures if row["difference"] is not None]
