@@ -1265,21 +1265,32 @@ def expire(
 
 
 @app.command
-def backup(target: Path, /, *, common: Common = COMMON) -> None:
+def backup(
+    target: Path,
+    /,
+    *,
+    without_tokens: Annotated[bool, Parameter(negative="")] = False,
+    common: Common = COMMON,
+) -> None:
     """Copy the lake to a folder that opens as a lake. A later backup copies only new files.
 
     Examples:
       store backup /mnt/backup/lake
+      store backup /mnt/backup/lake --without-tokens
 
     Parameters
     ----------
     target
         Folder of the copy.
+    without_tokens
+        Leave out the rows of `rollout_tokens`, usually the most bytes: the copy has every attempt
+        with its text, rewards and verdicts, but no step of it can be replayed.
     """
     from store.upkeep import maintenance
 
-    copied, present = maintenance.backup(locate_lake(common), target)
+    copied, present = maintenance.backup(locate_lake(common), target, without_tokens=without_tokens)
     echo.print_result(f"{copied} files copied, {present} already there → {target}")
+    _note_left_out(target)
 
 
 @app.command
@@ -1304,6 +1315,21 @@ def restore(backup: Path, /, *, common: Common = COMMON) -> None:
     location = locate_lake(common)
     copied, present = maintenance.restore(location, backup)
     echo.print_result(f"{copied} files copied, {present} already there → {location.url}")
+    _note_left_out(backup)
+
+
+def _note_left_out(backup: Path) -> None:
+    from store.lake.location import FolderLocation
+    from store.upkeep import maintenance
+
+    location = FolderLocation(backup.resolve())
+    with maintenance.open_for_reading(location) as connection:
+        count = maintenance.count_left_out(connection, location)
+    if count:
+        echo.print_note(
+            f"The tokens of {count} attempts are left out: `trainers replay` needs the original "
+            "lake, or a backup with tokens."
+        )
 
 
 @app.command

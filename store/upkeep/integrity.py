@@ -26,6 +26,7 @@ from store.upkeep.maintenance import (
     NOTHING,
     ORPHAN_AGE,
     Checked,
+    count_left_out,
     distrust,
     find_catalog_damage,
     list_orphans,
@@ -317,6 +318,9 @@ def _check_lake(
         logged["ingest_log"] = counts.get("ingest_log", 0)
         for name, rows in connection.execute(read_sql(__file__, "logged_rows")).fetchall():
             logged[name] = logged.get(name, 0) + rows
+        logged["rollout_tokens"] = logged.get("rollout_tokens", 0) - count_left_out(
+            connection, location
+        )
         for name, rows in counts.items():
             # Checksums belong to no bundle: they come with the files that a commit writes.
             if rows != logged[name] and name != checksums.TABLE:

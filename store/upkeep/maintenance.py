@@ -155,7 +155,8 @@ import sqlite3, sys
 source, copy = map(sqlite3.connect, sys.argv[1:3])
 with source, copy:
     source.backup(copy)
-    copy.execute(sys.argv[3], sys.argv[4:])
+    copy.execute(sys.argv[3], sys.argv[4:5])
+    copy.executescript(sys.argv[5])
 # Without this, nobody could read the copy in a read-only folder.
 copy.execute("PRAGMA journal_mode = DELETE")
 copy.close()
@@ -351,8 +352,11 @@ def expire_tokens(location: Location, run_id: str, *, dry_run: bool = False) -> 
     return count
 
 
-def backup(location: Location, target: Path) -> tuple[int, int]:
+def backup(location: Location, target: Path, *, without_tokens: bool = False) -> tuple[int, int]:
     """Copy a lake to a folder that opens as a lake; return files copied and files already there.
+
+    Without tokens, no snapshot of the copy has rows of `rollout_tokens`, and its catalog says how
+    many were left out (`count_left_out`).
 
     The catalog is copied first and in one piece, and gets its name when the data files that it
     names are there. These never change, so a later backup to the same folder copies what is new.
@@ -394,10 +398,23 @@ def backup(location: Location, target: Path) -> tuple[int, int]:
                         "Nothing was copied. Name a new folder, or delete that backup.",
                     )
     FolderLocation(target.resolve()).announce_lake()
-    return _copy(location, target)
+    return _copy(location, target, without_tokens=without_tokens)
 
 
-def _copy(location: FolderLocation, target: Path) -> tuple[int, int]:
+def count_left_out(connection: duckdb.DuckDBPyConnection, location: Location) -> int:
+    """Return how many token rows the backups that an attached lake comes from have left out."""
+    row = connection.execute(
+        location.qualify(
+            f"SELECT coalesce(sum(value::BIGINT), 0)::BIGINT FROM {METADATA}.ducklake_metadata "
+            "WHERE key = 'flywheel_tokens_left_out'"
+        )
+    ).fetchone()
+    return int(row[0]) if row else 0
+
+
+def _copy(
+    location: FolderLocation, target: Path, *, without_tokens: bool = False
+) -> tuple[int, int]:
     copied = kept = 0
     note = "What was copied stays; run this again to copy the rest."
     with faults.at(target, note=note):
@@ -411,6 +428,7 @@ def _copy(location: FolderLocation, target: Path) -> tuple[int, int]:
             [
                 *(sys.executable, "-c", _COPY_CATALOG, str(source), str(copy.catalog)),
                 *(WRITE_DATA_PATH, f"{copy.files.url}/"),
+                read_sql(__file__, "without_tokens") if without_tokens else "",
             ],
             stderr=subprocess.PIPE,
             text=True,

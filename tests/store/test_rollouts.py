@@ -385,6 +385,34 @@ def test_the_tokens_of_a_run_are_deleted_unless_a_tag_needs_them(tmp_path: Path)
     assert not integrity.check(location)
 
 
+@pytest.mark.folder
+def test_a_backup_without_tokens_has_all_other_rows(tmp_path: Path) -> None:
+    lake, copy, again = (tmp_path / name for name in ("lake", "copy", "again"))
+    with store.run("a", lake=str(lake)) as run:
+        run.log_rollouts([{"completion": "x", "completion_ids": [1], "step": 0}] * 3)
+    command = ["store", "backup", str(copy), "--without-tokens", "--lake", str(lake)]
+    assert "tokens of 3 attempts are left out" in commands.run(command, cwd=tmp_path).stderr
+    assert not list(copy.rglob("rollout_tokens/*"))
+    count = (
+        "SELECT (SELECT count(*) FROM generations) AS attempts, "
+        "(SELECT count(*) FROM rollout_tokens) AS tokens"
+    )
+    with store.open(str(lake)) as own, store.open(str(copy)) as other:
+        assert other.snapshot == own.snapshot
+        for opened, tokens in ((own, 3), (other, 0)):
+            assert opened.sql(count).one() == {"attempts": 3, "tokens": tokens}
+    # The copy goes on, and so does a lake that is restored from it.
+    command = ["store", "restore", str(copy), "--lake", str(again)]
+    assert "tokens of 3 attempts are left out" in commands.run(command, cwd=tmp_path).stderr
+    with store.run("a", lake=str(again)) as run:
+        run.log_rollouts([{"completion": "y", "completion_ids": [2], "step": 1}])
+    assert _ask(again, "SELECT step FROM rollout_tokens") == [{"step": 1}]
+    for folder in (copy, again):
+        assert not integrity.check(Location.of(str(folder)))
+    maintenance.backup(Location.of(str(lake)), copy)  # a later one has what was left out
+    assert len(_ask(copy, "FROM rollout_tokens")) == 3
+
+
 def _write_verl(folder: Path, step: int) -> None:
     """Write a file as verl's trainer dumps the rollouts of a step."""
     folder.mkdir(exist_ok=True)
