@@ -1,8 +1,9 @@
 """Lakes of every schema that catalog.yaml has had migrate to that of today.
 
-old_lakes.tar.xz has a lake for each commit that changed catalog.yaml in more than descriptions,
-written by the code of that commit (the first one, which had no code yet, by that of the next). All
-tables have a row of required values in a Parquet file, and a row of all values in the catalog.
+old_lakes.tar.xz has a lake for each commit that changed catalog.yaml in more than descriptions
+before schemas had numbers, and one of the last commit of each of the schemas 1 to 5, written by the
+code of that commit (the first one, which had no code yet, by that of the next). All tables have a
+row of required values in a Parquet file, and a row of all values in the catalog.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ COMMITS = [
     "51d23b5f", "0e780ad7", "ae601bf5", "79b5d88c", "a46b7f49", "f772d1c6", "d5365a42",
     "5532fe03", "a1a62292", "fadfb253", "0a0a2d9c", "6867e51e", "40de8538", "36beab1a",
     "180cee19", "31ae6aad", "aba629ec", "a0d2f6bc", "c587e6ce", "91598c5b", "23720847",
+    "e102faa7", "f31a664f", "39ce5791", "9f96b211", "eca69981",
 ]
 # fmt: on
 """The first one was a dead end: generations.task_id is required there."""
