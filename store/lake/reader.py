@@ -105,7 +105,9 @@ class Lake:
         self._known = (*self.catalog.tables, *list_views())
         self._prepared_names: set[str] = set()
         self._is_preparing = False
-        self._included = frozenset(include) ^ exclusions.EMPTY_BY_DEFAULT
+        self.include = frozenset(include)
+        """What `include` names."""
+        self._included = self.include ^ exclusions.EMPTY_BY_DEFAULT
         self._counts: dict[str, int] = {}
         self._reading = threading.Lock()
         self._view_cache = view_cache.ViewCache(self._connection, location, self.snapshot)

@@ -1,0 +1,154 @@
+"""Repositories for Hugging Face's `kernels`: the winner of each task as a function and a layer.
+
+Writes a folder for each task that has a kernel with a speedup over eager whose lower bound is above
+1. `kernels.get_local_kernel` opens it, and `get_kernel` does so once it is uploaded. A winner is
+chosen at call time by device and shape; calls that were not judged run the task's own code. Only
+equivalent kernels with a license leave, none that is withheld or of a trivial task.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from store import __version__
+from store.commandline.escape import quote_name
+from store.errors import ExportRefused, UnknownName
+from store.hub import card, licenses
+from store.lake.reader import Lake
+from store.winners.package import name_function, name_layer, write_package
+from store.winners.selection import TaskWinners, read_winners
+
+log = logging.getLogger(__name__)
+VARIANT = "torch-universal"
+"""The build of `kernels` for every version of torch: nothing in it is compiled."""
+_MOST_NAMED = 5
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    where: str | None = None
+    """Write only kernels with this SQL condition, such as "task = 'layer_norm'". Its columns are
+    task, suite, family, level, device, workload, kernel_id, author, language, speedup, speedup_low,
+    sessions, license and others."""
+    device: str | None = None
+    """Write only winners on this device model (default: on every device)."""
+
+
+def write(lake: Lake, folder: Path, config: Config) -> dict[str, int]:
+    """Write NAME/README.md and NAME/build/torch-universal/ for every task with a winner."""
+    if lake.include & {"nonequivalent", "weak_tasks"}:
+        raise ExportRefused(
+            "kernels of another function and of trivial tasks never leave for use",
+            "Leave out --include-nonequivalent and --include-weak.",
+        )
+    conditions = [f"({config.where}\n)"] if config.where else []
+    if config.device is not None:
+        known = [str(row["name"]) for row in lake.run("SELECT DISTINCT name FROM devices").rows()]
+        if config.device not in known:
+            raise UnknownName.among("device", config.device, known)
+        conditions.append("device = '{}'".format(config.device.replace("'", "''")))
+    found = read_winners(lake, licensed=True, where=" AND ".join(conditions) or None)
+    lines = [_explain(row) for row in found.without]
+    if not found.tasks:
+        raise ExportRefused(
+            "no kernel may leave" if lines else "no kernel has a speedup over eager here",
+            "; ".join(lines[:_MOST_NAMED])
+            or "`evaluators run` judges kernels; --where and --device leave some of them out.",
+        )
+    for line in lines[:_MOST_NAMED]:
+        log.info("no winner for %s", line)
+    if len(lines) > _MOST_NAMED:
+        log.info("and none for %d other tasks and devices", len(lines) - _MOST_NAMED)
+    names: dict[str, str] = {}
+    for winners in found.tasks:
+        name = name_repository(winners.task)
+        if name in names:  # another suite has a task of this name
+            name = f"{name}-{winners.task_id[:8]}"
+        names[name] = winners.task_id
+        _write_repository(lake, winners, name, folder / name)
+    kernels = {one for winners in found.tasks for one in winners.kernels}
+    return {
+        "repositories": len(names),
+        "kernels": len(kernels),
+    }
+
+
+def name_repository(task: str) -> str:
+    """Return the name of a task's repository, as `kernels` allows names.
+
+    >>> name_repository("rms_norm_residual"), name_repository("1_Add")
+    ('rms-norm-residual', 'task-1-add')
+    """
+    name = name_function(task).replace("_", "-")
+    return name if len(name) > 1 else f"task-{name}"
+
+
+def _explain(row: Mapping[str, Any]) -> str:
+    """Return why a task has no winner on a device, by the kernel that comes nearest."""
+    interval = f"[{row['speedup_low']:.2f}, {row['speedup_high']:.2f}]"
+    return (
+        f"{quote_name(row['task'])} on {row['device']}: kernel {row['kernel_id'][:12]} is "
+        f"{row['speedup']:.2f} {interval} times as fast as eager: {row['left_out']}"
+    )
+
+
+def _write_repository(lake: Lake, winners: TaskWinners, name: str, folder: Path) -> None:
+    build = folder / "build" / VARIANT
+    build.mkdir(parents=True)
+    write_package(winners, build)
+    terms = sorted(
+        {one for row in winners.rows for one in (row["license"], row["task_license"]) if one}
+    )
+    on_cuda = any(row["kind"] == "cuda" for row in winners.rows)
+    metadata = {
+        "name": name,
+        "id": f"_{name_function(winners.task)}_{winners.task_id[:12]}",
+        "version": 1,
+        "license": " AND ".join(terms),
+        "python-depends": [],
+        "backend": {"type": "cuda" if on_cuda else "cpu"},
+    }
+    (build / "metadata.json").write_text(json.dumps(metadata, indent=1) + "\n", "utf-8")
+    (folder / "README.md").write_text(_render_card(lake, winners, name, terms), "utf-8")
+
+
+def _render_card(lake: Lake, winners: TaskWinners, name: str, terms: list[str]) -> str:
+    import jinja2
+    import yaml
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["inert"] = card.neutralize
+    simple = [part for one in terms for part in re.split(r"\s+AND\s+", one)]
+    head = yaml.dump(
+        {
+            **licenses.build_hub_field(sorted(set(simple))),
+            "library_name": "kernels",
+            "tags": ["kernel", "kernel-flywheel"],
+        },
+        sort_keys=False,
+    )
+    first: dict[str, Any] = winners.rows[0]
+    body = environment.get_template("hub_kernels.md.j2").render(
+        winners=winners,
+        name=name,
+        function=name_function(winners.task),
+        layer=name_layer(winners.task),
+        title=first["title"],
+        terms=terms,
+        lake_id=lake.lake_id,
+        snapshot=lake.snapshot,
+        version=__version__,
+    )
+    return f"---\n{head}---\n\n{body}"

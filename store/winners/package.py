@@ -1,0 +1,110 @@
+"""Writes the winners of a task as a Python package: data, the task's code, kernels and the guard.
+
+The exporter `hub-kernels` adds what Hugging Face's loader asks for, and `evaluators.load_best`
+imports the package from a temporary folder.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from pathlib import Path
+
+from store.winners.selection import TaskWinners
+
+FORMAT = 1
+RUNTIME = Path(__file__).parent / "runtime"
+_INIT = '''"""The winner of {task!a}, with guards and the task's own code as the fallback."""
+
+from pathlib import Path
+
+from .guard import Winner
+
+{function} = Winner(Path(__file__).parent)
+from . import layers as layers
+'''
+_LAYERS = '''"""The winner as a layer for `kernels.kernelize`: stateless, and for inference."""
+
+from . import {function}
+
+{layer} = {function}.make_layer("{layer}")
+'''
+
+
+def name_function(task: str) -> str:
+    """Return the name of a task's function.
+
+    >>> name_function("rms_norm_residual"), name_function("level1/9"), name_function("1_Add")
+    ('rms_norm_residual', 'level1_9', 'task_1_add')
+    """
+    name = re.sub(r"[^a-z0-9]+", "_", task.lower()).strip("_")[:60].rstrip("_") or "task"
+    plain = not name[0].isdigit() and not keyword.iskeyword(name) and name not in _TAKEN
+    return name if plain else f"task_{name}"
+
+
+_TAKEN = ("layers", "guard")
+
+
+def name_layer(task: str) -> str:
+    """Return the name of a task's layer.
+
+    >>> name_layer("rms_norm_residual")
+    'RmsNormResidual'
+    """
+    return "".join(part.capitalize() for part in name_function(task).split("_"))
+
+
+def write_package(winners: TaskWinners, folder: Path) -> None:
+    """Write the package of a task into an empty folder."""
+    function, layer = name_function(winners.task), name_layer(winners.task)
+    numbers: dict[str, int] = {}
+    workloads: list[dict[str, object]] = []
+    for row in winners.rows:
+        if row["workload_id"] not in numbers:
+            numbers[row["workload_id"]] = len(workloads)
+            workloads.append(
+                {
+                    "workload_id": row["workload_id"],
+                    "name": row["workload"],
+                    "axes": json.loads(row["axes"]),
+                }
+            )
+    facts = {
+        "format": FORMAT,
+        "task": winners.task,
+        "task_id": winners.task_id,
+        "function": function,
+        "layer": layer,
+        "workloads": workloads,
+        "kernels": {
+            kernel_id: {"path": one["path"], "entry_point": one["entry_point"]}
+            for kernel_id, one in winners.kernels.items()
+        },
+        "winners": [
+            {
+                "kernel_id": row["kernel_id"],
+                "workload": numbers[row["workload_id"]],
+                "device": row["device"],
+                "kind": row["kind"],
+                "models": winners.models[row["device"]],
+                "clock": row["clock"],
+                "speedup": row["speedup"],
+                "speedup_low": row["speedup_low"],
+                "speedup_high": row["speedup_high"],
+            }
+            for row in winners.rows
+        ],
+    }
+    (folder / "kernels").mkdir()
+    files = {
+        "__init__.py": _INIT.format(task=winners.task, function=function),
+        "layers.py": _LAYERS.format(function=function, layer=layer),
+        "guard.py": (RUNTIME / "guard.py").read_text("utf-8"),
+        "winners.json": json.dumps(facts, indent=1) + "\n",
+        "reference.py": winners.code,
+    }
+    # A kernel's own path is part of its id, and never names a file here.
+    files |= {f"kernels/{one}.py": str(row["code"]) for one, row in winners.kernels.items()}
+    for name, text in files.items():
+        (folder / name).write_bytes(text.encode())

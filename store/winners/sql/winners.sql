@@ -1,0 +1,12 @@
+-- One row per task, workload and device: the kernel that may leave with the highest lower bound.
+-- The smaller kernel_id wins a tie.
+-- Parameters: kernels (ids of the only kernels; none for all). Table: _permitted.
+SELECT *
+FROM _permitted
+WHERE
+    left_out IS NULL
+    AND (len(CAST($kernels AS VARCHAR[])) = 0 OR list_contains($kernels, kernel_id))
+QUALIFY row_number() OVER (
+    PARTITION BY task_id, workload_id, device ORDER BY speedup_low DESC, kernel_id
+) = 1
+ORDER BY suite, suite_revision, "level", task, task_id, device, workload_id

@@ -1,0 +1,319 @@
+"""Repositories for Hugging Face's `kernels`: who leaves, what they hold, and how they run."""
+
+from __future__ import annotations
+
+import importlib.util
+import itertools
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import MethodType
+from typing import Any
+
+import builders
+import pytest
+import torch
+from winner_lakes import WON, make_lake
+
+import store
+from store.errors import ExportRefused, FlywheelError, UnknownName
+from store.exporters import hub_kernels
+from store.exporters.hub_kernels import Config
+from store.exporters.writing.run import export
+
+BUILD = Path("build", "torch-universal")
+
+
+@pytest.fixture(scope="module")
+def url(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """Return a lake in which kernels have won on this processor and on an H200."""
+    return make_lake(tmp_path_factory.mktemp("winners") / "lake")
+
+
+@pytest.fixture(scope="module")
+def written(url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with every repository of that lake."""
+    folder = tmp_path_factory.mktemp("hub") / "out"
+    with store.open(url) as lake:
+        export(lake, hub_kernels, folder, Config())
+    return folder
+
+
+class Exported:
+    """A written package, imported into this process."""
+
+    def __init__(self, folder: Path, function: str) -> None:
+        build, name = folder / BUILD, f"exported_{next(_numbers)}"
+        spec = importlib.util.spec_from_file_location(name, build / "__init__.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules[name] = module
+        spec.loader.exec_module(module)
+        self.layers = module.layers
+        self.winner = getattr(module, function)
+        self.task: Any = {}
+        exec((build / "reference.py").read_text(), self.task)
+        self.inputs = self.task["get_inputs"]()
+        self.module = self.make_module()
+        self.state = {name: one.detach() for name, one in self.module.named_parameters()}
+
+    def make_module(self) -> torch.nn.Module:
+        """Return a module of the task's own class."""
+        return self.task["Model"](*self.task["get_init_inputs"]())
+
+    def count(self) -> int:
+        """Return for how many kinds of calls a kernel is used."""
+        return len([one for one in self.winner._tables.kernels.values() if one])
+
+    def check(self, *inputs: torch.Tensor, **changed: torch.Tensor) -> torch.Tensor:
+        """Call the winner, whose answer is that of the task."""
+        given, state = inputs or tuple(self.inputs), self.state | changed
+        before = torch.get_rng_state()
+        answer = self.winner(*given, **state)
+        assert torch.equal(before, torch.get_rng_state())
+        want = torch.func.functional_call(self.module, state, given)
+        torch.testing.assert_close(answer, want, rtol=1e-2, atol=1e-2)
+        return answer
+
+
+_numbers = itertools.count()
+
+
+def test_a_winner_and_no_other_kernel_leaves(written: Path) -> None:
+    names = {one.name for one in written.iterdir() if one.is_dir()}
+    assert {"rms-norm-residual", "layer-norm"} <= names
+    assert "single-gate" not in names  # a trivial task
+    facts = json.loads((written / "rms-norm-residual" / BUILD / "winners.json").read_text())
+    # On each device the kernel with the highest lower bound, and no other.
+    assert [one["device"] for one in facts["winners"]][1:] == ["H200"]
+    assert sorted(facts["kernels"]) == sorted(one["kernel_id"] for one in facts["winners"])
+    assert all(one["speedup_low"] > 1 for one in facts["winners"])
+    code = (written / "rms-norm-residual" / BUILD / "reference.py").read_text()
+    assert store.ids.task_id(code) == facts["task_id"]
+    card = (written / "rms-norm-residual" / "README.md").read_text()
+    assert "license: apache-2.0" in card
+    assert all(one["kernel_id"] in card for one in facts["winners"])
+
+
+@pytest.mark.parametrize(
+    "task",
+    [
+        "rms_norm_residual",
+        # Its C++ is compiled when it is imported.
+        pytest.param("layer_norm", marks=pytest.mark.slow),
+        pytest.param("diag_matmul", marks=pytest.mark.slow),
+    ],
+)
+def test_an_exported_kernel_answers_like_its_task(written: Path, task: str) -> None:
+    exported = Exported(written / task.replace("_", "-"), task)
+    exported.check()
+    exported.check()
+    assert exported.count() == 1
+
+
+def test_a_written_package_needs_nothing_of_ours(written: Path) -> None:
+    program = (
+        "import importlib.util, sys\n"
+        "file = sys.argv[1] + '/__init__.py'\n"
+        "spec = importlib.util.spec_from_file_location('exported', file)\n"
+        "sys.modules['exported'] = module = importlib.util.module_from_spec(spec)\n"
+        "spec.loader.exec_module(module)\n"
+        "print(callable(module.diag_matmul), {'store', 'evaluators'} & set(sys.modules))\n"
+    )
+    command = [sys.executable, "-P", "-c", program, str(written / "diag-matmul" / BUILD)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=written)
+    assert done.stdout == "True set()\n"
+
+
+def test_other_calls_run_the_task(written: Path) -> None:
+    exported = Exported(written / "rms-norm-residual", "rms_norm_residual")
+    x, residual = exported.inputs
+    exported.check()
+    assert exported.count() == 1
+    exported.check(x[:7], residual[:7])
+    exported.check(x.t(), residual.t())
+    exported.check(torch.empty(x.numel() + 1)[1:].view_as(x).copy_(x), residual)
+    with torch.autocast("cpu", torch.bfloat16):
+        exported.check()
+    assert exported.check(weight=exported.state["weight"].clone().requires_grad_()).requires_grad
+    with pytest.raises(TypeError, match="needs the task's parameters by name: weight=…"):
+        exported.winner(x, residual)
+    assert exported.count() == 1
+
+
+def test_a_layer_reads_the_module_that_it_is_put_in(written: Path) -> None:
+    exported = Exported(written / "rms-norm-residual", "rms_norm_residual")
+    layer = exported.layers.RmsNormResidual
+    assert layer.__init__ is torch.nn.Module.__init__
+    mine: Any = exported.make_module()
+    mine.forward = MethodType(layer.forward, mine)
+
+    def check(count: int) -> None:
+        want = exported.task["Model"].forward(mine, *exported.inputs)
+        torch.testing.assert_close(mine(*exported.inputs), want, rtol=1e-4, atol=1e-4)
+        assert exported.count() == count
+
+    with torch.no_grad():
+        check(1)
+        mine.weight.mul_(3)
+        check(1)
+        mine.weight = torch.nn.Parameter(torch.randn_like(mine.weight))
+        check(1)
+        mine.eps = 0.5
+        with pytest.warns(RuntimeWarning, match="not set up like the task's"):
+            check(1)
+    mine.eps = 1e-6
+    mine(*exported.inputs).sum().backward()
+    assert mine.weight.grad is not None
+
+
+SPOILED = {
+    "raise OSError('no compiler')\n": "OSError: no compiler",
+    "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, a, b):\n"
+    "        return a.unsqueeze(1) * b + 1\n": "its first answer differs from the task's own",
+    "import torch\nclass ModelNew(torch.nn.Module):\n    def __init__(self):\n"
+    "        super().__init__()\n        self.gain = torch.nn.Parameter(torch.ones(()))\n"
+    "    def forward(self, a, b):\n        return a.unsqueeze(1) * b\n": "its parameters are not",
+}
+
+
+@pytest.mark.parametrize("code", [*SPOILED, None], ids=["import", "answer", "state", "hash"])
+def test_a_kernel_that_cannot_be_used_is_named_once(
+    tmp_path: Path, written: Path, code: str | None
+) -> None:
+    """The kernel of another lake raises, answers wrongly, or has been exchanged in the folder."""
+    folder = Path(shutil.copytree(written / "diag-matmul", tmp_path / "diag-matmul"))
+    file = folder / BUILD / "winners.json"
+    facts = json.loads(file.read_text())
+    [won] = [one for one in facts["winners"] if one["workload"] == 0]
+    old = won["kernel_id"]
+    if code is None:
+        (folder / BUILD / "kernels" / f"{old}.py").write_text("raise SystemExit('it ran')\n")
+        kernel_id, told = old, "its code is not the code that was judged"
+    else:
+        row = builders.kernel(code=code)
+        kernel_id, told = row["kernel_id"], SPOILED[code]
+        (folder / BUILD / "kernels" / f"{kernel_id}.py").write_text(code)
+        facts["kernels"][kernel_id] = {"path": row["path"], "entry_point": row["entry_point"]}
+        won["kernel_id"] = kernel_id
+        file.write_text(json.dumps(facts))
+    exported = Exported(folder, "diag_matmul")
+    with pytest.warns(RuntimeWarning, match=f"{kernel_id[:12]} is not used: .*{told}"):
+        exported.check()
+    exported.check()
+    assert exported.count() == 0
+
+
+def test_a_reference_that_was_exchanged_is_not_run(tmp_path: Path, written: Path) -> None:
+    folder = Path(shutil.copytree(written / "diag-matmul", tmp_path / "diag-matmul"))
+    (folder / BUILD / "reference.py").write_text("raise SystemExit('it ran')\n")
+    with pytest.raises(ImportError, match="is not the code of task diag_matmul"):
+        Exported(folder, "diag_matmul")
+
+
+def test_what_may_not_leave_stays(tmp_path: Path) -> None:
+    url = make_lake(tmp_path / "lake", {"diag_matmul": "broadcast"}, speedup=1.0)
+    task, odd = builders.task(), builders.task("odd")
+    device = builders.device("here")
+    kernel = builders.kernel(license="MIT")
+    unlicensed = builders.kernel("unlicensed")
+    suspect = builders.kernel("suspect", license="MIT")
+    other = builders.kernel("other", license="MIT")
+    hostile = builders.kernel("hostile", license="MIT", path="../../escape.py")
+    licensed = {"license": "MIT"}
+    sizes, odd_sizes = builders.workload(task), builders.workload(odd)
+    judged = [
+        builders.evaluation(one, task, sizes, device, equivalent=one is not other)
+        for one in (kernel, unlicensed, suspect, other, hostile)
+    ]
+    lost = builders.evaluation(kernel, odd, odd_sizes, device, equivalent=True)
+    kernels = [kernel, unlicensed, suspect, other, hostile]
+    with store.writer(url, author="tests") as writer:
+        writer.append(
+            {
+                "tasks": [task | licensed, odd],
+                "task_labels": [builders.label(task), builders.label(odd, "level1/2")],
+                "workloads": [sizes, odd_sizes],
+                "devices": [device],
+                "kernels": kernels,
+                "policies": [builders.policy()],
+                "generations": [builders.generation(builders.policy(), task, k) for k in kernels]
+                + [builders.generation(builders.policy(), odd, kernel, minute=1)],
+                "evaluations": [*judged, lost],
+                "timings": [
+                    row
+                    for fast, one in enumerate([*judged, lost])
+                    for row in builders.session(one, [1.0], eager=[2.0 + fast])
+                ],
+                "findings": [builders.finding(suspect, confidence=0.9)],
+            },
+            "kernels of all kinds",
+        )
+    with store.open(url) as lake:
+        export(lake, hub_kernels, tmp_path / "out", Config(device="here"))
+        with pytest.raises(ExportRefused, match="no kernel may leave") as slow:
+            export(
+                lake,
+                hub_kernels,
+                tmp_path / "slow",
+                Config(where="task = 'diag_matmul' AND device <> 'H200'"),
+            )
+        with pytest.raises(UnknownName):
+            export(lake, hub_kernels, tmp_path / "slow", Config(device="nowhere"))
+        with pytest.raises(FlywheelError):
+            export(lake, hub_kernels, tmp_path / "slow", Config(where="true) OR (true;"))
+    assert "not faster than eager" in str(slow.value)
+    assert not (tmp_path / "slow").exists()
+    [folder] = [one for one in (tmp_path / "out").iterdir() if one.is_dir()]
+    facts = json.loads((folder / BUILD / "winners.json").read_text())
+    # The hostile path is no more than a text.
+    assert list(facts["kernels"]) == [hostile["kernel_id"]]
+    assert [file.name for file in (folder / BUILD / "kernels").iterdir()] == [
+        f"{hostile['kernel_id']}.py"
+    ]
+    assert not (tmp_path / "escape.py").exists()
+    with (
+        store.open(url, include=("nonequivalent",)) as lake,
+        pytest.raises(ExportRefused, match="another function"),
+    ):
+        export(lake, hub_kernels, tmp_path / "all", Config())
+
+
+def test_the_names_are_those_that_kernels_allows() -> None:
+    for task in (*WON, "level1/9", "1_Square_matrix", "X", "…", "class", "guard"):
+        assert hub_kernels.name_function(task).isidentifier()
+        name = hub_kernels.name_repository(task)
+        assert name.replace("-", "").isalnum()
+        assert name[0].isalpha()
+        assert len(name) > 1
+
+
+@pytest.mark.skipif(importlib.util.find_spec("kernels") is None, reason="kernels is not installed")
+def test_the_real_loader_opens_a_repository_and_kernelizes_a_block(written: Path) -> None:
+    program = """
+import sys, torch
+from pathlib import Path
+from kernels import LocalLayerRepository, Mode, get_local_kernel, kernelize
+from kernels import replace_kernel_forward_from_hub, use_kernel_mapping
+
+repository = Path(sys.argv[1])
+kernel = get_local_kernel(repository)
+task = sys.modules[type(kernel.rms_norm_residual._first.reference).__module__]
+replace_kernel_forward_from_hub(task.Model, "Norm")
+block = torch.nn.ModuleList([task.Model(*task.get_init_inputs()) for _ in range(2)])
+inputs = task.get_inputs()
+mapping = {"Norm": {"cpu": LocalLayerRepository(repository, layer_name="RmsNormResidual")}}
+with torch.no_grad(), use_kernel_mapping(mapping):
+    want = [one(*inputs) for one in block]
+    kernelize(block, mode=Mode.INFERENCE, device="cpu")
+    for _ in range(2):
+        for one, answer in zip(block, want):
+            torch.testing.assert_close(one(*inputs), answer, rtol=1e-4, atol=1e-4)
+print(len([one for one in kernel.rms_norm_residual._tables.kernels.values() if one]))
+"""
+    command = [sys.executable, "-c", program, str(written / "rms-norm-residual")]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout == "1\n"
