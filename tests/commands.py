@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import ctypes
+import functools
 import gc
 import importlib
 import json
@@ -23,10 +24,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import one_thread
@@ -58,7 +60,7 @@ def run(
     unprivileged: bool = False,
     limits: Mapping[str, int] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run `python -m WORDS`, or `kf`, and return its exit code and what it wrote, decoded as UTF-8.
+    """Run `python -m WORDS`, `kf` or a file; return its exit code and what it wrote, as UTF-8.
 
     Args:
         words: Room and arguments.
@@ -175,6 +177,47 @@ def _drop_capabilities() -> None:
         raise OSError(ctypes.get_errno(), "capset")
 
 
+def fork_parquet_checks() -> None:
+    """Decode Parquet files in forks, where this process would start an interpreter for it."""
+    parquet = importlib.import_module("store.foreign.parquet")
+
+    def check(words: Sequence[str], **options: Any) -> subprocess.CompletedProcess[str]:
+        return run([words[-1]], cwd=ROOT, stdin=options["input"])
+
+    vars(parquet)["subprocess"] = SimpleNamespace(run=check)
+
+
+def _fork_children() -> None:
+    """Fork the interpreters that a command starts: what answers queries and what decodes Parquet.
+
+    `preexec_fn` runs in the new process, on its own streams, and does not return. Tests that open a
+    QueryProcess themselves start it as users do.
+    """
+    query_process = importlib.import_module("store.guard.query_process")
+    parquet = importlib.import_module("store.foreign.parquet")
+
+    def call(main: Callable[[], object]) -> None:
+        os.closerange(3, 1024)
+        sys.stdin, sys.stdout, sys.stderr = (os.fdopen(n, "w" if n else "r") for n in range(3))
+        vars(sys)["modules"]["numpy"] = None
+        code = 1
+        try:
+            main()
+            code = 0
+        finally:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(code)
+
+    def fork_into(module: ModuleType, name: str, main: Callable[[], object]) -> None:
+        start = functools.partial(vars(subprocess)[name], preexec_fn=functools.partial(call, main))
+        vars(module)["subprocess"] = SimpleNamespace(**{**vars(subprocess), name: start})
+
+    check = functools.partial(runpy.run_path, str(parquet.PROGRAM), run_name="__main__")
+    fork_into(query_process, "Popen", query_process.main)
+    fork_into(parquet, "run", check)
+
+
 def _serve() -> None:
     for name in (*(f"{room}.cli.app" for room in ROOMS), "trainers.cli.kf", *LIBRARIES):
         importlib.import_module(name)
@@ -192,6 +235,7 @@ def _serve() -> None:
     if age_s := os.environ.pop(ORPHAN_AGE_S, None):
         maintenance = importlib.import_module("store.upkeep.maintenance")
         vars(maintenance)["ORPHAN_AGE"] = timedelta(seconds=float(age_s))
+    _fork_children()
     sys.path[0] = job["cwd"]
     sys.argv = job["words"]
     for name, value in job["limits"].items():
@@ -200,6 +244,9 @@ def _serve() -> None:
     try:
         if job["words"][0] == "kf":
             importlib.import_module("trainers.cli.kf").start()
+        elif job["words"][0].endswith(".py"):
+            vars(sys)["modules"]["numpy"] = None
+            runpy.run_path(job["words"][0], run_name="__main__")
         else:
             runpy.run_module(job["words"][0], run_name="__main__", alter_sys=True)
     except SystemExit as ended:

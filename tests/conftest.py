@@ -9,6 +9,7 @@ import signal
 from collections.abc import Iterator
 from pathlib import Path
 
+import commands
 import example_counts
 import new_lakes
 import one_thread
@@ -22,6 +23,7 @@ import store
 
 one_thread.use_one_thread()
 new_lakes.copy_new_lakes()
+commands.fork_parquet_checks()
 example_counts.register_profiles()
 # A shell that starts the tests in the background makes them, and what they start, ignore Ctrl-C.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -318,15 +318,17 @@ def run_command(
     return done.returncode, done.stdout, done.stderr
 
 
+WITH_TORCH = ("evaluators check", "evaluators doctor")
+"""Commands that start a judge, which takes seconds."""
+
+
 @pytest.mark.repeats(run=5)
 @pytest.mark.parametrize(
     ("name", "commands_of"),
     [
         *(
             # The check of a hostile candidate and of a hostile task is a test of its own.
-            pytest.param(
-                name, COMMANDS, id=name, marks=[pytest.mark.slow] * (name == "evaluators check")
-            )
+            pytest.param(name, COMMANDS, id=name, marks=[pytest.mark.slow] * (name in WITH_TORCH))
             for name in COMMANDS
         ),
         *(

@@ -111,6 +111,7 @@ def test_a_mistake_is_answered_with_a_next_step(
     assert "This is a bug" not in done.stderr
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("device", ["h200", "NVIDIA H200", "H2"])
 def test_a_device_model_is_found_in_any_case_and_by_a_part(
     places: dict[str, Path], device: str

@@ -174,6 +174,7 @@ def test_a_faint_sign_makes_no_suspect_until_somebody_decides(
         assert [row["standing"] for row in lake.sql("FROM suspects").rows()] == ["confirmed"]
 
 
+@pytest.mark.slow
 def test_decisions_without_reason_or_on_nothing_are_refused(
     writer: store.Writer, lake_url: str
 ) -> None:
@@ -371,6 +372,7 @@ def test_cases_are_those_that_resemble_the_kernel(writer: store.Writer, lake_url
             assert (len(cases), cases[0]["code"]) == (3, known[name]["code"])
 
 
+@pytest.mark.slow
 def test_the_key_is_sent_and_never_stored(
     writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
 ) -> None:
@@ -444,6 +446,7 @@ def test_without_an_answer_a_kernel_is_asked_about_again(
     assert ask(lake_url, model).calls == 0
 
 
+@pytest.mark.slow
 def test_the_budget_counts_every_request(
     writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
 ) -> None:

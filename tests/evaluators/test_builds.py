@@ -338,6 +338,7 @@ def test_no_file_of_a_kernel_lies_outside_of_its_folder(
     assert builder.list_live() == []
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     "arguments",
     ["['x' * 100_000]", "[[[[[[[[[[[[1]]]]]]]]]]]]", "[object()]", "['x' * 10**6]", "iter(int, 1)"],

@@ -281,6 +281,7 @@ def mark_repeated(names: Iterable[str]) -> list[Any]:
     return [pytest.param(n, marks=[pytest.mark.slow] if n in REPEATED else []) for n in names]
 
 
+@pytest.mark.repeats(run=8)
 @pytest.mark.parametrize("name", mark_repeated(CHEATS))
 def test_cheats_are_not_correct(name: str, check_code: Checked) -> None:
     task, forward, (status, *reasons) = CHEATS[name]
@@ -447,6 +448,7 @@ def test_what_shows_by_chance_shows_soon(name: str, check_code: Checked) -> None
     assert any(BY_CHANCE[name] <= set(check_code(code, task).flags) for _ in range(12))
 
 
+@pytest.mark.repeats(run=6)
 @pytest.mark.parametrize("name", mark_repeated(FLAGGED))
 def test_what_the_task_does_not_promise_is_a_flag(name: str, check_code: Checked) -> None:
     task, code, flags = FLAGGED[name]
@@ -833,6 +835,7 @@ def test_a_state_is_taken_in_as_many_pieces_as_it_needs(bench: Bench) -> None:
         arm.end()
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("task", "code"),

@@ -339,6 +339,7 @@ def get_init_inputs():
 """
 
 
+@pytest.mark.slow
 @pytest.mark.clock
 def test_a_task_that_overwrites_its_own_answer_is_copied_too(judge_code: Judged) -> None:
     task = BUFFERED.format(forward="self.out.copy_(x * 2)\n        return self.out, x.sum(1)")

@@ -398,6 +398,7 @@ def test_a_function_may_write_into_outputs_that_flashinfer_allocates(
     assert (row["status"], row["entry_point"]) == ("correct", "run"), row
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", ["Net", "Model"])
 def test_a_kernel_of_kernelbook_gets_the_arguments_of_its_class(bench: Bench, name: str) -> None:

@@ -216,6 +216,7 @@ def test_who_has_the_device_alone_is_not_asked_for_it() -> None:
     lock.close()
 
 
+@pytest.mark.slow
 def test_a_share_that_was_waited_for_lasts_before_it_is_wanted_again() -> None:
     holders = [Holder("exclusive", "gpu-a")]
     assert holders[0].has_it(60)

@@ -189,6 +189,7 @@ FORGERIES = {
 ENDS = ("an end", "an end by a signal", "a closed channel", "silence")
 
 
+@pytest.mark.repeats(run=6)
 @pytest.mark.parametrize(
     "name",
     [

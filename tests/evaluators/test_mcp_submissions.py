@@ -132,6 +132,7 @@ async def submit_what_is_refused(agent: Agent) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 def test_servers_that_share_a_session_number_its_steps_in_order(
     folder: Path, tmp_path: Path
 ) -> None:

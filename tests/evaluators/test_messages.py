@@ -233,6 +233,7 @@ def test_workers_in_threads_are_genuine(handle_under_attack: HandleUnderAttack) 
         assert attack_reference(request, send_genuine) == "accepted"
 
 
+@pytest.mark.slow
 @settings(max_examples=count_examples(2000), deadline=None)
 @given(st.data())
 def test_no_message_of_a_candidate_ends_the_judge(

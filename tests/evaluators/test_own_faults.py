@@ -63,6 +63,7 @@ def test_an_unexpected_error_costs_its_case_alone_and_is_traced(
     assert row["status"] == "correct", row
 
 
+@pytest.mark.slow
 def test_an_error_in_a_robustness_call_ends_that_call_with_a_note(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -275,6 +275,7 @@ def test_the_same_bytes_are_more_than_equal_numbers() -> None:
         assert has_same_bits(few, few.clone())
 
 
+@pytest.mark.slow
 def test_inputs_are_those_that_torch_draws_under_their_seed(references: Any) -> None:
     code = (
         "import torch\nclass Model(torch.nn.Module):\n    def forward(self, x, n):\n"

@@ -138,6 +138,7 @@ def test_many_that_wait_at_once_are_judged_together(lake_url: str, pool: Pool) -
     assert count(lake_url, "evaluations") == before + 1
 
 
+@pytest.mark.slow
 def test_a_fault_of_ours_is_tried_again_and_reported_apart(
     lake_url: str, pool: Pool, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -554,6 +554,7 @@ class Unfit(Absent):
         raise HostUnfit("the kernel builds C++, and there is no compiler", "Install one.")
 
 
+@pytest.mark.slow
 def test_kernels_that_the_host_cannot_judge_stay_pending_without_a_row(
     lake_with_kernels: str,
     capsys: pytest.CaptureFixture[str],

@@ -320,6 +320,7 @@ BOMBS = {
 }
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_ends(name: str, attack: Attack) -> None:
     tried = attack(BOMBS[name], replace(LIMITS, processes=40, threads=200))
@@ -688,6 +689,7 @@ loop.loop, loop.threading, loop.work = loop, threading, work
 """
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "install",
@@ -950,13 +952,14 @@ def test_one_signal_to_all_that_are_shut_in_ends_a_tree(tmp_path: Path) -> None:
     assert find_failure(wait_for_end) is None
 
 
-@pytest.mark.slow
-def test_the_doctor_names_what_is_missing_and_why(
-    fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
-) -> None:
-    rows = {
+def describe_walls(fork_server: ForkServer) -> dict[str, dict[str, Any]]:
+    return {
         row["what"]: row for row in doctor.describe_walls(fork_server.limits, fork_server.missing)
     }
+
+
+def test_the_doctor_names_what_is_missing_and_why(fork_server: ForkServer) -> None:
+    rows = describe_walls(fork_server)
     assert {name for name, row in rows.items() if row["holds"]} <= set(fork_server.limits)
     assert [name for name, row in rows.items() if not row["holds"]] == doctor.list_missing(
         fork_server.limits
@@ -970,6 +973,12 @@ def test_the_doctor_names_what_is_missing_and_why(
     assert row["follows"]
     assert "cgroup" in (doctor.format_warning([]) or "")
 
+
+@pytest.mark.slow
+def test_the_command_prints_walls_and_what_a_judge_uses(
+    fork_server: ForkServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    rows = describe_walls(fork_server)
     with pytest.raises(SystemExit) as left:
         app(["doctor", "--on", "cpu", "--format", "json"])
     assert left.value.code == 0

@@ -194,6 +194,7 @@ def judge_shapes(bench: Bench) -> Callable[..., dict[str, Any]]:
 AXES = ("ROWS=1", "ROWS=31, COLS=61", "COLS=97")
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("forward", "outcomes"),
     [

@@ -49,6 +49,7 @@ def select(writer: store.Writer, leases: Any, url: str, **wanted: Any) -> Leased
     return LeasedCases(writer, leases, module, [device], Selection(**wanted), batch=5)
 
 
+@pytest.mark.slow
 def test_a_run_takes_batches_up_to_its_limit_and_leaves_the_rest(lake: str) -> None:
     with (
         store.writer(lake, author="tests") as writer,

@@ -120,6 +120,7 @@ def test_the_command_stores_an_estimate_that_later_intervals_include(
     assert {row["spread"] for row in ask("FROM speedups")} == {estimate["tau"]}
 
 
+@pytest.mark.slow
 def test_the_newest_own_estimate_of_the_model_clock_and_version_counts(
     writer: store.Writer, lake_url: str, ask: Ask
 ) -> None:

@@ -161,6 +161,7 @@ def test_a_damaged_file_is_found_and_fetched_again(
     assert pull(mine, REPO, hub=hub).rows["kernels"] == 4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault",
     [

@@ -353,6 +353,7 @@ def test_an_edition_with_the_former_name_of_a_column_is_merged(
         ]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("wrong", ["lacks kernel_id", "has 'code' twice"])
 def test_a_file_with_other_columns_than_its_table_is_refused(
     wrong: str, published_files: dict[str, bytes], server: HubServer, hub: Hub, tmp_path: Path

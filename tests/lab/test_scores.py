@@ -22,6 +22,7 @@ SQL = Path(prompts.__file__).parent / "flywheel/pipelines/sql/scored_settings"
 # --- the grid ---
 
 
+@pytest.mark.slow
 def test_grid_has_2376_kernels_that_differ_in_their_knobs_alone() -> None:
     kernels = list(grid.list_kernels())
     assert len(kernels) == len({kernel.place for kernel in kernels}) == 2376

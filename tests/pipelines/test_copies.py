@@ -169,7 +169,7 @@ def add_task(rows: Rows, name: str, code: str, split: str | None = None) -> str:
     return task["task_id"]
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("split", [None, "train"])
 @pytest.mark.parametrize("edit", REFERENCE_EDITS)
 def test_a_copy_of_a_test_task_is_no_task_to_train_on(

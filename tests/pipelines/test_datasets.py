@@ -233,6 +233,7 @@ def test_views_and_sql_belong_to_the_recipe(lake, make_job) -> None:
     assert {"views_hash", "sql_hash", "template_hash", "code_hash"} <= set(recipe)
 
 
+@pytest.mark.slow
 def test_code_and_words_that_pipelines_share_belong_to_the_recipe(
     lake, make_job, tmp_path: Path
 ) -> None:

@@ -171,7 +171,7 @@ REJECTED: list[tuple[str, dict[str, Any], tuple[str, str, int, str]]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.repeats(run=12)
+@pytest.mark.repeats(run=6)
 @pytest.mark.parametrize(
     ("tables", "expected"), [case[1:] for case in REJECTED], ids=[case[0] for case in REJECTED]
 )
@@ -270,6 +270,7 @@ def test_a_bundle_is_stored_once_however_often_it_comes(writer: Writer) -> None:
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_a_writer_killed_before_its_file_was_deleted_stores_nothing_twice(writer: Writer) -> None:
     tables = BASE | {"evaluations": [JUDGED]}
     writer.append(tables, "judged", wait=False)

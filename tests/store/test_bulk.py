@@ -136,6 +136,7 @@ def _loads_afterwards(writer: store.Writer) -> None:
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @LATE
 def test_a_load_that_fails_late_leaves_nothing(writer: store.Writer, place: int) -> None:
@@ -187,6 +188,7 @@ def test_an_error_of_the_source_is_the_one_that_is_raised(writer: store.Writer, 
     _loads_afterwards(writer)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @LATE
 def test_an_interrupt_ends_a_load(writer: store.Writer, place: int) -> None:

@@ -88,7 +88,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("what", DAMAGES)
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "unrecorded"])
 def test_damage_is_named_with_its_table_snapshot_and_remedy(
@@ -114,6 +114,7 @@ def test_damage_is_named_with_its_table_snapshot_and_remedy(
     assert {one.table for one in problems} == {"evaluations"}
 
 
+@pytest.mark.slow
 def test_every_byte_of_a_file_counts(writer: store.Writer) -> None:
     _fill(writer)
     files = checksums.list_files(writer.location)

@@ -117,6 +117,7 @@ def test_results_go_to_stdout(run: Run, filled_lake: Path) -> None:
     assert "1" in ended.out
 
 
+@pytest.mark.slow
 def test_columns_of_one_name_are_all_there(run: Run, filled_lake: Path) -> None:
     sql = "SELECT 1 AS a, 2 AS a, 3 AS b"
     asked = ("query", sql, "--lake", filled_lake, "--format")
@@ -145,6 +146,7 @@ def test_formats(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     assert json.loads(target.read_text()) == expected
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_row_with_an_impossible_time_is_printed_and_found(
     run: Run, filled_lake: Path, tmp_path: Path
@@ -175,6 +177,7 @@ def test_a_row_with_an_impossible_time_is_printed_and_found(
     assert "evaluations,created_at is in the years 1 to 9999" in ended.out
 
 
+@pytest.mark.slow
 def test_numbers_and_bytes_that_json_lacks(run: Run, filled_lake: Path) -> None:
     blob = "unhex('61625c22277fff00')"
     sql = f"SELECT 'nan'::DOUBLE AS a, ['-inf'::FLOAT, 1] AS b, {blob} AS c, {blob}::VARCHAR AS d"

@@ -37,6 +37,7 @@ def _list_parts() -> Iterator[tuple[str, str, tuple[str, ...]]]:
                 yield kind, way, tuple(names[start : start + AT_ONCE])
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("kind", "way", "names"), list(_list_parts()))
 def test_no_other_file_goes_and_commands_answer_or_say_what_to_do(

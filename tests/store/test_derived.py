@@ -390,6 +390,7 @@ def test_a_reader_keeps_its_file_until_it_lets_go(
     assert not set(before) & set(files(lake_url))
 
 
+@pytest.mark.slow
 def test_what_a_killed_process_left_is_removed(lake_url: str, history: History) -> None:
     folder = Location.of(lake_url).derived
     shutil.rmtree(folder)

@@ -184,6 +184,7 @@ def test_every_other_query_runs(lake: store.Lake) -> None:
     assert rows == OTHERS
 
 
+@pytest.mark.slow
 def test_queries_about_a_release_give_what_is_worked_out_by_hand(
     tmp_path_factory: pytest.TempPathFactory,
 ) -> None:

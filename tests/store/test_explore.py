@@ -461,6 +461,7 @@ def test_pages_follow_the_lake_and_say_so_to_open_pages(tmp_path: Path) -> None:
     assert second > first
 
 
+@pytest.mark.slow
 def test_pages_say_that_and_why_they_are_not_refreshed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -500,6 +501,7 @@ def test_a_pinned_server_stays_at_its_snapshot(lake: Path) -> None:
     assert asyncio.run(run()) == (1, 1)
 
 
+@pytest.mark.slow
 def test_cached_views_are_written_before_a_page_asks(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

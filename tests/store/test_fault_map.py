@@ -311,6 +311,7 @@ def test_a_full_folder_for_temporary_files_is_named(full_disk: Place) -> None:
     assert "TMPDIR" in str(fault.hint)
 
 
+@pytest.mark.slow
 def test_a_database_without_files_to_open_is_no_matter_of_rights(place: Place) -> None:
     words = [sys.executable, "-m", "store", "check", "--full", "--lake", str(place.lake)]
     done = subprocess.run(

@@ -359,6 +359,7 @@ def test_hostile_text_is_described_not_raised(code: str) -> None:
     assert features.compute_bands([tokens]).shape == (1, features.BANDS)
 
 
+@pytest.mark.slow
 def test_a_text_too_long_to_be_a_kernel_is_measured_but_not_parsed() -> None:
     seen, _ = extract("x = 1\n" * 900_000)
     assert (seen.parsed, seen.language) == (False, "unknown")

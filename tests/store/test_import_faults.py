@@ -40,6 +40,7 @@ def write(layout: Layout, root: Path) -> Path:
     return root / layout.path
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", EACH)
 def test_what_cannot_be_read_is_named_and_an_import_resumes(

@@ -74,6 +74,7 @@ def list_attempts(url: str) -> list[tuple[Any, ...]]:
     return [tuple(one.values()) for one in found]
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".feather", ".arrow"])
 def test_each_format_gives_the_same_attempts(url: str, tmp_path: Path, suffix: str) -> None:
     file, records = tmp_path / f"mine{suffix}", [row(n) for n in range(3)]

@@ -115,6 +115,7 @@ NAMES = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_numbers_as_texts_and_texts_as_numbers_are_read_or_the_error_says_what_is_wanted(
     lake: Path,
 ) -> None:

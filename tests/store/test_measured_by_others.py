@@ -93,7 +93,7 @@ def claim_fast(kernel: b.Row, version: int = NEWEST, **columns: Any) -> dict[str
     }
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("kernel", [WRONG, SLOW], ids=["wrong", "slow"])
 @pytest.mark.parametrize("columns", [{}, {"evaluator": "trust_me"}], ids=["same", "other"])
 def test_rows_of_others_change_nothing_that_this_lake_judged(
@@ -174,6 +174,7 @@ def test_own_rows_with_the_key_of_other_rows_stay_out(
     assert {"status": "correct"} in home.ask("SELECT status FROM verdicts")
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("own", [False, True])
 @pytest.mark.parametrize("changes", [{"kind": "cpu"}, {"name": "h200"}], ids=["kind", "case"])
 def test_a_device_that_passes_for_one_of_this_lake_is_refused(

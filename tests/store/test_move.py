@@ -168,6 +168,7 @@ def test_a_target_inside_the_lake_is_refused(folder: str) -> None:
     assert (done.rows > 0, read_all(f"{folder}-beside")) == (True, rows)
 
 
+@pytest.mark.slow
 def test_a_target_that_is_not_empty_is_refused(
     server_url: str, folder: str, tmp_path: Path
 ) -> None:

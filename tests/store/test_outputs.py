@@ -179,6 +179,7 @@ def test_a_file_of_somebody_else_is_refused_and_a_device_is_written_to(tmp_path:
     assert read(tmp_path) == {"mine.csv": "mine", "out.csv": "rows"}
 
 
+@pytest.mark.slow
 def test_a_kill_leaves_the_old_or_the_new_folder_and_the_next_run_cleans_up(
     tmp_path: Path,
 ) -> None:

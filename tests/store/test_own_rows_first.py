@@ -86,6 +86,7 @@ def test_pulled_verdicts_choose_the_precision_where_there_are_no_own_ones(ask: A
     assert [(row["speedup"], row["precision"]) for row in found] == [(3.0, "torch_default")]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("device", "clock", "pulled"), [(GPU, "latency", "gpu"), (CPU, "latency", "throughput")],
     ids=["GPU", "processor"],

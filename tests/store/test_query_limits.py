@@ -114,6 +114,7 @@ def test_a_query_past_its_memory_is_refused(folder: Path, private_folder: Path, 
         assert asked.ask("SELECT 1 AS one").rows.num_rows == 1
 
 
+@pytest.mark.slow
 def test_spill_goes_to_a_private_folder_is_bounded_and_leaves_nothing(
     folder: Path, private_folder: Path
 ) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 
 import builders as b
@@ -76,16 +77,19 @@ def fill(folder: Path) -> tuple[str, str]:
     return run, story
 
 
-def ask(lakes: tuple[str, str], number: int, sql: str, folder: Path) -> str:
-    with store.open(lakes[number in WITHOUT_RUN]) as lake:
-        answer = folder / "answer.csv"
-        display.write_rows(lake.sql(sql).arrow(), "csv", answer)
-        return answer.read_text("utf-8")
+def ask(lakes: tuple[store.Lake, store.Lake], number: int, sql: str, folder: Path) -> str:
+    answer = folder / "answer.csv"
+    display.write_rows(lakes[number in WITHOUT_RUN].sql(sql).arrow(), "csv", answer)
+    return answer.read_text("utf-8")
 
 
 @pytest.fixture(scope="module")
-def lakes(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, str]:
-    return fill(tmp_path_factory.mktemp("questions"))
+def lakes(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Iterator[tuple[store.Lake, store.Lake]]:
+    run, story = fill(tmp_path_factory.mktemp("questions"))
+    with store.open(run) as first, store.open(story) as second:
+        yield first, second
 
 
 def test_the_page_has_fifteen_questions() -> None:
@@ -95,7 +99,7 @@ def test_the_page_has_fifteen_questions() -> None:
 
 @pytest.mark.parametrize("question", QUESTION.findall(PAGE.read_text("utf-8")), ids=lambda q: q[0])
 def test_a_question_has_its_answer(
-    question: tuple[str, str, str], lakes: tuple[str, str], tmp_path: Path
+    question: tuple[str, str, str], lakes: tuple[store.Lake, store.Lake], tmp_path: Path
 ) -> None:
     number, sql, rows = question
     assert rows.count("\n") > 1
@@ -104,11 +108,11 @@ def test_a_question_has_its_answer(
 
 def write_page() -> None:
     with tempfile.TemporaryDirectory() as folder:
-        filled = fill(Path(folder))
+        run, story = (store.open(url) for url in fill(Path(folder)))
 
         def add_rows(found: re.Match[str]) -> str:
             asked = found[0].partition("\n```csv\n")[0].rstrip("\n")
-            rows = ask(filled, int(found[1]), found[2], Path(folder))
+            rows = ask((run, story), int(found[1]), found[2], Path(folder))
             return f"{asked}\n\n```csv\n{rows}```\n"
 
         PAGE.write_text(QUESTION.sub(add_rows, PAGE.read_text("utf-8")), "utf-8")

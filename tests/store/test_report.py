@@ -210,6 +210,7 @@ def test_every_section_is_an_answer_with_its_chart_and_sql(
     assert [answer.name for answer in page.unanswered] == ["search_curve"]
 
 
+@pytest.mark.slow
 def test_links_lead_to_pages_of_the_explorer(plain_lake: Path, page: Report) -> None:
     from explorer_lakes import open_client
 

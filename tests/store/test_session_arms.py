@@ -67,7 +67,7 @@ def list_rules(writer: store.Writer) -> list[str]:
     return [problem.rule for problem in integrity.check(writer.location, full=False)]
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "changes",
     [
@@ -124,6 +124,7 @@ def test_a_session_on_another_device_than_its_evaluation_ranks_on_an_alike_one_o
     assert list_rules(writer) == [OWN_EVALUATION]
 
 
+@pytest.mark.slow
 def test_a_session_with_impossible_control_ratios_is_disturbed(writer: store.Writer) -> None:
     kernel, eager = b.session(JUDGED, [1.0] * 20, minute=6, eager=[1.0] * 20)
     for number, ratios in enumerate(([-1000.0] * 15 + [0.001] * 5, [0.0] * 20, [0.5] * 19 + [0.0])):
@@ -172,7 +173,7 @@ def time_twice(changed: str, changes: dict[str, Any]) -> list[b.Row]:
     ] + [arm | {"session_id": "session"} for arm in calls]
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("changed", "changes", "rule"),
     [
@@ -222,6 +223,7 @@ def test_an_impossible_speedup_of_the_protocol_training_earns_no_reward(
     assert list_speedups(writer, "training_speedups") == [("compile", 2.0)]
 
 
+@pytest.mark.slow
 def test_dropped_blocks_are_possible(writer: store.Writer) -> None:
     kept = {"blocks": [0, 1, 3, 4, 5, 8, 9, 12, 13], "positions": [0, 1] * 4 + [0]}
     arms = b.session(JUDGED, [1.0] * 9, minute=6, eager=[3.0] * 9)

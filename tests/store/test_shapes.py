@@ -140,6 +140,7 @@ def test_a_ranking_of_kernels_that_hold_is_asked_for(url: str, lake: store.Lake)
     assert lake.count_left_out(best) == {"nonequivalent": 0, "weak_tasks": 0}
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("option", "kernel", "note"),
     [([], WRONG, ""), (["--shapes", "held"], HOLDS, "3 kernels that fail at another shape")],

@@ -207,7 +207,7 @@ REFUSED: list[tuple[str, Change, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.repeats(run=8)
+@pytest.mark.repeats(run=4)
 @pytest.mark.parametrize(
     ("change", "told"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
@@ -270,7 +270,7 @@ WIDER: list[tuple[str, Change, dict[str, Any], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("change", "row", "line"), [case[1:] for case in WIDER], ids=[case[0] for case in WIDER]
 )

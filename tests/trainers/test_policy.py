@@ -187,6 +187,7 @@ def test_a_rate_is_kept(server: ChatServer) -> None:
     assert time.monotonic() - began >= 0.2  # 3 requests at 0, 0.1 and 0.2 s
 
 
+@pytest.mark.slow
 def test_repeated_tries_count_for_the_rate(server: ChatServer) -> None:
     server.faults = [chat_server.status(503), chat_server.status(503)]
     began = time.monotonic()

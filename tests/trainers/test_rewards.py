@@ -562,6 +562,7 @@ def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[scoring.Sco
                 assert again[name] == pytest.approx(stored[name])
 
 
+@pytest.mark.slow
 def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
     run: tuple[str, str, list[scoring.Scored]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

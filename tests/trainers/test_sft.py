@@ -100,6 +100,7 @@ def test_a_dataset_is_found_by_folder_name_tag_and_snapshot(url: str) -> None:
         records.find_dataset(url, "sft", "preference")
 
 
+@pytest.mark.slow
 def test_a_dataset_that_is_gone_or_changed_is_refused(url: str, tmp_path: Path) -> None:
     made = records.make_dataset(url, "sft")
     [file] = made.files
