@@ -361,6 +361,7 @@ def test_no_command_sends_hostile_text(
     assert not wrong, wrong[0]
 
 
+@pytest.mark.slow
 def test_json_gives_the_stored_text_back(
     folder: Path, rows: dict[str, list[dict[str, Any]]]
 ) -> None:

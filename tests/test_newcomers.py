@@ -145,6 +145,7 @@ def test_one_text_says_what_to_install(
     assert (required.value.message, required.value.hint) == (raised.message, raised.hint)
 
 
+@pytest.mark.slow
 def test_a_server_on_stdio_says_on_a_terminal_what_it_waits_for(places: dict[str, Path]) -> None:
     ours, theirs = pty.openpty()
     with subprocess.Popen(

@@ -101,6 +101,7 @@ def test_a_kernel_is_searched_once_by_each_version(
         assert runs == [{"kind": "audit"}]
 
 
+@pytest.mark.slow
 def test_a_text_that_hangs_or_kills_its_process_costs_that_text_only(
     writer: store.Writer,
     lake_url: str,

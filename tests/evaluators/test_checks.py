@@ -175,7 +175,7 @@ HONEST = {
 }
 
 
-@pytest.mark.repeats(run=5)
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_kernels_are_correct(name: str, check_code: Checked) -> None:
     task, code, flags = HONEST[name]
@@ -281,7 +281,7 @@ def mark_repeated(names: Iterable[str]) -> list[Any]:
     return [pytest.param(n, marks=[pytest.mark.slow] if n in REPEATED else []) for n in names]
 
 
-@pytest.mark.repeats(run=8)
+@pytest.mark.repeats(run=6)
 @pytest.mark.parametrize("name", mark_repeated(CHEATS))
 def test_cheats_are_not_correct(name: str, check_code: Checked) -> None:
     task, forward, (status, *reasons) = CHEATS[name]

@@ -78,6 +78,7 @@ def tables(bench: Bench, task: str) -> Callable[..., dict[str, list[dict[str, An
     return judge_one
 
 
+@pytest.mark.slow
 def test_a_rewrite_in_pytorch_has_no_share_of_its_own(
     tables: Callable[..., Any], right_candidate: str
 ) -> None:

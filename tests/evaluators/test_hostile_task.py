@@ -231,6 +231,7 @@ TEXTS = {
 }  # fmt: skip
 
 
+@pytest.mark.repeats(run=4)
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_that_cannot_be_run_fails_its_own_task_alone(
     name: str, fork_server: ForkServer
@@ -242,6 +243,7 @@ def test_a_text_that_cannot_be_run_fails_its_own_task_alone(
         use(honest)
 
 
+@pytest.mark.slow
 def test_a_task_of_too_many_outputs_says_so(fork_server: ForkServer) -> None:
     text = TASK.replace("return x * self.scale", "return [x[0]] * 4000")
     with (

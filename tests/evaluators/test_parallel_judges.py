@@ -40,6 +40,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[JudgeProce
         yield opened
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("faults", "left_out"),
     [

@@ -481,6 +481,7 @@ STARTS = (
 """Runs `evaluators` three times, and says when it starts a judge."""
 
 
+@pytest.mark.slow
 def test_no_judge_is_started_where_nothing_is_pending(lake_with_kernels: str) -> None:
     device = read_fingerprint("cpu")
     with store.open(lake_with_kernels) as lake:

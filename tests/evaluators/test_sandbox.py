@@ -320,7 +320,7 @@ BOMBS = {
 }
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", BOMBS)
 def test_a_bomb_ends(name: str, attack: Attack) -> None:
     tried = attack(BOMBS[name], replace(LIMITS, processes=40, threads=200))
@@ -786,6 +786,7 @@ print(json.dumps({{
     assert did == {"python", "own"}, answer
 
 
+@pytest.mark.slow
 def test_roots_hold_folders_of_workers_alone(tmp_path: Path) -> None:
     (tmp_path / "workers").mkdir()
     (tmp_path / "lake").mkdir()

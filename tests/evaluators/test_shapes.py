@@ -260,6 +260,7 @@ def test_training_judges_the_answers_at_one_shape(judge_shapes: Any) -> None:
     assert {one["evaluation_id"] for one in found["timings"]} == {found["own"]["evaluation_id"]}
 
 
+@pytest.mark.slow
 def test_shapes_of_the_user_are_timed(judge_shapes: Any) -> None:
     found = judge_shapes(RIGHT, axes=("ROWS=7,COLS=33", "WIDTH=0"), timing_limit_s=1.0)
     [row] = found["shapes"].values()

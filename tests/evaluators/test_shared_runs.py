@@ -112,6 +112,7 @@ def test_a_killed_run_holds_nothing_and_loses_nothing(lake: str, tmp_path: Path)
     assert count_verdicts(lake) == [1] * KERNELS
 
 
+@pytest.mark.slow
 def test_of_two_runs_that_judged_one_case_the_lake_takes_one_verdict(lake: str) -> None:
     module = contract.load("slow")
     device = read_device(lake)

@@ -87,6 +87,7 @@ def merge(*parts: dict[str, list[b.Row]]) -> dict[str, list[b.Row]]:
     return merged
 
 
+@pytest.mark.slow
 def test_the_command_stores_an_estimate_that_later_intervals_include(
     writer: store.Writer, lake_url: str, ask: Ask, tmp_path: Path
 ) -> None:

@@ -125,6 +125,7 @@ def get_init_inputs():
 )
 
 
+@pytest.mark.slow
 def test_sizes_that_differ_from_call_to_call_are_judged(judge_code: Callable[..., Any]) -> None:
     """Inputs and answers grow beyond those of the first call, and answers may be empty."""
     row = judge_code(make_candidate(RAGGED), RAGGED, calls=10)
@@ -307,6 +308,7 @@ RANDOM = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", RANDOM)
 def test_numbers_from_numpy_and_python_are_the_same_on_both_sides(
     name: str, check_code: Callable[..., Any]

@@ -513,6 +513,7 @@ def test_baselines_stay_for_a_task_and_go_when_its_shapes_change(
     assert other.main.output(0).shape[0] == 7
 
 
+@pytest.mark.slow
 def test_a_baseline_that_fails_or_is_wrong_is_left_out_with_its_reason(
     judge_code: Judged,
     bench: Bench,

@@ -476,6 +476,7 @@ def test_long_output_is_cut(judge_code: Judged, right_candidate: str) -> None:
     assert "left out" in row["log"]
 
 
+@pytest.mark.slow
 def test_files_beside_the_entry_are_imported(bench: Any) -> None:
     from evaluators.judge import Config, judge
     from evaluators.judging.case import Case

@@ -115,6 +115,7 @@ def test_a_commit_of_somebody_else_is_not_built_over(
     assert len(server.repos[REPO].commits) == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("token", ["hf_" + "x" * 34, pytest.param(None, marks=pytest.mark.slow)])
 def test_a_wrong_token_is_told_and_not_shown(
     token: str | None, rich_url: str, server: HubServer

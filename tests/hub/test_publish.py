@@ -371,6 +371,7 @@ def test_a_damaged_file_stops_everything_that_would_be_made_of_it(
     publish(rich_url, REPO, Options(tag="v1"), at=str(before), hub=hub)
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_files_first_and_sums_the_card_up(
     rich_url: str, server: HubServer, tmp_path: Path
 ) -> None:

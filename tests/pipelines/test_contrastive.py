@@ -55,6 +55,7 @@ def test_golden_prompt_of_claims(rows: Rows, lake_of, make_job, rows_of) -> None
     assert text_of(row) + "\n" == (GOLDEN / "claimed.txt").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_a_clock_can_be_chosen_and_is_named(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     device = rows.device()
@@ -186,6 +187,7 @@ def test_a_pulled_attempt_at_a_test_task_counts_only_without_an_own_attempt(
     assert pulled not in shown
 
 
+@pytest.mark.slow
 def test_the_device_with_most_measurements_is_the_default(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
@@ -210,6 +212,7 @@ def test_sizes_of_the_scored_workload_are_said(rows: Rows, lake_of, make_job, ro
     assert row["workload_id"] == big
 
 
+@pytest.mark.slow
 def test_no_measurement_names_the_way_out(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     kernel = rows.kernel(relu, code_of("relu", "a"))

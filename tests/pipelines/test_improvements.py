@@ -113,6 +113,7 @@ def test_the_same_snapshot_gives_the_same_bytes(lake, make_job) -> None:
     assert hashes[0] == hashes[1] != hashes[2]
 
 
+@pytest.mark.slow
 def test_only_kernels_of_the_policy_are_answers(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     for name, ms in (("a", 1.6), ("b", 0.8), ("c", 0.4)):
@@ -203,6 +204,7 @@ def test_successes_mix_improvements_and_a_lack_of_them_is_noted(
     assert "the dataset has 0 of 2 rows (0.0%)" in caplog.text
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("module", [sft, self_supervised])
 def test_the_share_holds_after_duplicates_are_left_out(

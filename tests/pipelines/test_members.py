@@ -48,6 +48,7 @@ def test_sft_answers_are_correct_kernels_of_the_task(
         assert f"# {task} {name}\n" not in row["prompt"][0]["content"]
 
 
+@pytest.mark.slow
 def test_sft_keeps_so_many_per_task_and_policy(rows_and_ids, lake_of, make_job, rows_of) -> None:
     made, known = rows_and_ids
     for name in "xyz":
@@ -157,6 +158,7 @@ def test_of_several_attempts_at_one_kernel_one_speaks(
     assert (parsed.analysis, parsed.design) == ("It is a.", "Not a.")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("shared", "kept"), [(8, 1), (7, 2)])
 def test_sft_leaves_near_duplicates_of_a_task_out(
     rows: Rows, lake_of, make_job, rows_of, shared, kept
@@ -185,6 +187,7 @@ def test_self_supervised_prompts_are_one_per_task(lake, make_job, rows_of) -> No
     assert {row["device_kind"] for row in found} == {"cuda"}
 
 
+@pytest.mark.slow
 def test_self_supervised_successes_are_those_of_the_policy_and_round(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:

@@ -254,6 +254,7 @@ def test_another_function_is_shown_on_request_alone(
     assert kernel not in list_shown(rows_of(make_job(lake, sft, evidence=evidence)))
 
 
+@pytest.mark.slow
 def test_kernels_that_are_wrong_at_another_shape_are_not_shown_by_default(
     rows_and_ids, lake_of, make_job, careless_pipeline, rows_of
 ) -> None:
@@ -288,6 +289,7 @@ def test_kernels_that_are_wrong_at_another_shape_are_not_shown_by_default(
     assert "In parentheses: at how many other input shapes" in prompts
 
 
+@pytest.mark.slow
 def test_a_dataset_says_which_tasks_nobody_audited(
     rows: Rows, lake_of, lake_url: str, make_job
 ) -> None:

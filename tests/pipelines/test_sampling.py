@@ -168,6 +168,7 @@ def test_random_takes_a_kernel_of_each_bucket_where_there_are_few(lake) -> None:
     assert [len(one) for one in found] == [4, 4, 4]
 
 
+@pytest.mark.slow
 def test_island_stays_on_one_island_and_visits_all_equally(lake) -> None:
     rows = [
         ("task", hashlib.sha256(str(i).encode()).hexdigest(), 0.3 + i * 0.05) for i in range(40)

@@ -262,6 +262,7 @@ def test_a_key_that_comes_again_in_the_load(writer: store.Writer, place: int) ->
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_keys_that_the_lake_holds(writer: store.Writer) -> None:
     early, late = _make_judged()[5], _make_judged()[ROWS - 5]
     known = [{"policy_id": f"p{n}", "name": "known", "kind": "person"} for n in (7, ROWS - 7)]

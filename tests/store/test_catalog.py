@@ -178,6 +178,7 @@ def test_options_left_out_by_a_killed_migration_are_set_later(writer: store.Writ
 # Migration
 
 
+@pytest.mark.slow
 def test_new_tables_and_columns_migrate_a_lake(writer: store.Writer, edit_catalog: Any) -> None:
     kernel = builders.kernel("old")
     old = writer.append({"kernels": [kernel]}, "old")
@@ -369,6 +370,7 @@ MISTAKES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.repeats(run=8)
 @pytest.mark.parametrize(
     ("mistake", "reason"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES]
 )

@@ -228,6 +228,7 @@ def test_damage_to_a_later_file_is_found(location: Location, writer: store.Write
     assert ("kernels", "its files are as they were committed") in _find(location)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("statement", "table", "rule"),

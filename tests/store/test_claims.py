@@ -132,6 +132,7 @@ def test_the_older_form_of_the_release_counts_only_without_the_newer_one(lake_ur
     assert found == [{"gpu": "A100", "speedup": 2.0}, {"gpu": "L40", "speedup": 4.0}]
 
 
+@pytest.mark.slow
 def test_another_license_or_content_under_the_same_revision_counts_once(
     writer: store.Writer, tmp_path: Path
 ) -> None:

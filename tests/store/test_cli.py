@@ -98,6 +98,7 @@ def _commands(app: App, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str,
             yield from _commands(app[name], (*path, name))
 
 
+@pytest.mark.slow
 def test_every_command_has_help(run: Run) -> None:
     paths = [path for path, _ in _commands(cli.app)]
     assert {"query", "log", "diff", "check", "backup", "show"} <= {path[0] for path in paths}
@@ -189,6 +190,7 @@ def test_numbers_and_bytes_that_json_lacks(run: Run, filled_lake: Path) -> None:
     assert run(*asked, "table").out.split()[-2:] == [text, text]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", ["json", "csv"])
 @pytest.mark.parametrize(
     ("value", "text"),
@@ -228,6 +230,7 @@ def test_values_that_arrow_lacks_read_as_duckdb_prints_them(
     ]
 
 
+@pytest.mark.slow
 def test_places_and_texts_of_a_wrong_kind_are_named(
     run: Run, filled_lake: Path, tmp_path: Path
 ) -> None:
@@ -252,6 +255,7 @@ def test_places_and_texts_of_a_wrong_kind_are_named(
     assert file.read_text() == "mine"
 
 
+@pytest.mark.slow
 def test_parquet_goes_through_a_pipe(filled_lake: Path) -> None:
     command = [BIN / "store", "query", "FROM timings", "--format", "parquet", "--lake", filled_lake]
     done = subprocess.run(command, capture_output=True, check=True)
@@ -324,6 +328,7 @@ def test_no_command_makes_a_lake_in_passing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_lake_without_its_catalog_is_not_made_anew(
     run: Run, filled_lake: Path, tmp_path: Path
 ) -> None:

@@ -135,6 +135,7 @@ def list_exports(answers: dict[str, Any]) -> list[str]:
     return sorted(found)
 
 
+@pytest.mark.slow
 def test_exports_are_what_store_query_gives(
     hostile_lake: Path, hostile_client: Any, answers: Any
 ) -> None:
@@ -161,6 +162,7 @@ def check_exports(lake: Path, client: Any, addresses: list[str]) -> None:
             assert table == app.write_csv(rows), address
 
 
+@pytest.mark.slow
 def test_sorting_and_paging_are_in_the_address(client: Any) -> None:
     whole = client.get("/tasks.json?sort.list=-task").json()["views"]["list"]["rows"]
     assert [row["task"] for row in whole] == ["level2/2", "level1/1"]

@@ -45,6 +45,7 @@ def import_into(tmp_path: Path, module: ModuleType, source: Path, config: Any) -
     return store.open(url)
 
 
+@pytest.mark.slow
 def test_a_large_table_is_a_folder_of_files(
     tmp_path: Path, lake_url: str, writer: store.Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -257,6 +258,7 @@ def test_a_release_that_is_exported_is_the_same_release(tmp_path: Path, empty_la
     comes_back()
 
 
+@pytest.mark.slow
 def test_the_newest_release_of_a_gpu_is_written_whole(tmp_path: Path, empty_lake: Path) -> None:
     shutil.copytree(empty_lake, tmp_path / "lake")
     line = {"level_id": 1, "task_id": 1, "ref_code": TASK.format(1)}

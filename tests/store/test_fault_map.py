@@ -235,7 +235,7 @@ def test_every_command_is_known_to_write_or_to_read() -> None:
     assert known == {*WRITES, *NEED_MORE, *READS}
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("command", WRITES)
 def test_a_full_disk_is_named(full_disk: Place, command: str) -> None:
     before = {path.name for path in full_disk.folder.iterdir()}

@@ -170,6 +170,7 @@ def test_a_tag_on_a_missing_snapshot_is_refused(writer: store.Writer) -> None:
         writer.append({"tags": [{"tag_id": "x", "name": "12", "snapshot_id": 1}]}, "by hand")
 
 
+@pytest.mark.slow
 def test_a_difference_counts_rows_and_names_changed_verdicts_and_best_kernels(
     writer: store.Writer,
 ) -> None:

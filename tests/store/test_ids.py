@@ -161,6 +161,7 @@ def test_a_pulled_dataset_keeps_the_id_that_its_own_lake_gave(writer: store.Writ
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_check_finds_ids_that_went_past_the_store(writer: store.Writer) -> None:
     for table in BOUND:
         writer.append(_base(table), f"for {table}")

@@ -287,6 +287,7 @@ def test_tasks_with_a_number_of_steps_are_those_of_all_tasks_that_have_it() -> N
     )
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("family", "steps"), [("norm", 1), ("tuned_rows", 9)])
 def test_a_number_of_steps_that_a_family_does_not_have_is_refused(
     lake: store.Lake, family: str, steps: int

@@ -174,6 +174,7 @@ def test_two_revisions_share_a_text_under_two_labels(writer: store.Writer, check
     assert summary.rows["task_labels"] == 3
 
 
+@pytest.mark.slow
 def test_the_hub_parquet_gives_the_same_tasks_as_the_checkout(
     writer: store.Writer, checkout: Path, tmp_path: Path
 ) -> None:

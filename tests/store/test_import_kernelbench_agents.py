@@ -280,6 +280,7 @@ def write_run(root: Path, name: str, verdict: str | None, **result: Any) -> None
         (root / "annotations" / f"{name}.yaml").write_text(text)
 
 
+@pytest.mark.slow
 def test_hard_runs_have_sessions_and_annotations_become_findings(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

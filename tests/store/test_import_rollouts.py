@@ -168,6 +168,7 @@ def test_a_missing_time_is_no_claim(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_yaml_that_expands_or_leaves_the_workspace_is_refused(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", write_result(tmp_path)
     result = next(root.rglob("task_result.yaml"))

@@ -76,6 +76,7 @@ def _assert_as_scanned(location: Location) -> None:
             assert set(found.to_pylist()) == stored[table.name], table.name
 
 
+@pytest.mark.slow
 def test_appends_and_loads_are_seen_alike(
     writer: store.Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

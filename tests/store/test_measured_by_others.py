@@ -154,6 +154,7 @@ def test_own_rows_count_as_measured_here_even_after_the_same_rows_of_others(home
     assert home.ask(f"{query}'{NEW['kernel_id']}'") == [{"origin": None}]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("own", [False, True])
 def test_a_later_import_adds_the_rows_of_kernels_that_came_meanwhile(home: Home, own: bool) -> None:
@@ -193,6 +194,7 @@ def test_a_device_of_this_lake_keeps_its_name(home: Home, own: bool) -> None:
     assert home.ask("SELECT name, kind FROM devices") == [{"name": "H200", "kind": "cuda"}]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("own", [False, True])
 def test_columns_without_any_value_are_stored_as_null(home: Home, own: bool) -> None:
@@ -233,6 +235,7 @@ def test_a_missing_required_column_is_named(home: Home) -> None:
         home.take(rows)
 
 
+@pytest.mark.slow
 def test_the_command_says_whose_rows_they_are(home: Home) -> None:
     home.take(claim_fast(NEW))
     said = [

@@ -67,6 +67,7 @@ def ask(writer: store.Writer, lake_url: str) -> Ask:
     return one
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("speedup", [None, 1e6], ids=["crash", "timed"])
 def test_a_pulled_verdict_does_not_choose_the_precision_of_own_ones(

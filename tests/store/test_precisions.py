@@ -77,6 +77,7 @@ def test_torch_default_ranks_and_nothing_of_another_precision_ranks_beside_it(as
     ]
 
 
+@pytest.mark.slow
 def test_a_leaderboard_has_one_row_by_the_clock_that_ranks_and_another_view_has_all(
     ask: Ask,
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_disturbed_session_does_not_make_way_for_another_precision(ask: Ask) -
     assert ask("FROM best_kernels", disturbed, judge(STRICT, "fp32_strict", 4.0, minute=2)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("precision", ["torch_default_ x", "", "bfloat16", " torch_default"])
 def test_a_precision_that_does_not_exist_does_not_rank(ask: Ask, precision: str) -> None:

@@ -111,6 +111,7 @@ def test_key_columns_are_never_dropped(name: str, width: int, lake_url: str) -> 
     assert not {*keys} & {*re.findall(r"\w+", left_out)}
 
 
+@pytest.mark.slow
 def test_key_columns_are_columns(lake_url: str) -> None:
     with store.open(lake_url) as lake:
         for view in sql_files.list_views():

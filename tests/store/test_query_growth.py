@@ -22,7 +22,6 @@ import store
 CASES = bounds.list_cases()
 SAMPLE = (
     "pipelines run preference-pairs --rejected both --evidence measured",
-    "pipelines run contrastive-batch --strategy bucket --evidence claimed",
     "view best_kernels",
     "view search_curves",
 )

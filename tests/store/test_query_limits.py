@@ -241,6 +241,7 @@ def _children(process: subprocess.Popen[bytes]) -> list[int]:
     return [int(word) for word in listed.read_text().split()] if listed.exists() else []
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
 @pytest.mark.parametrize("query", [CROSS, DEAF])

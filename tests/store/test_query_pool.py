@@ -227,6 +227,7 @@ def test_queries_take_turns_and_too_many_are_refused(folder: Path) -> None:
     assert set(list_children()) == before
 
 
+@pytest.mark.slow
 def test_a_query_whose_client_is_gone_ends_however_often_it_is_cancelled(folder: Path) -> None:
     async def ask(pool: LakeReaders, snapshot: int) -> list[dict[str, Any]]:
         await pool.query(snapshot, "SELECT 1")  # the process is there
@@ -262,6 +263,7 @@ def test_a_pool_that_closes_ends_its_queries(folder: Path) -> None:
     assert set(list_children()) == before
 
 
+@pytest.mark.slow
 def test_every_door_refuses_with_the_same_words(folder: Path) -> None:
     refused = ["COPY (SELECT 1) TO '/tmp/planted.csv'", "SELECT 1; SET memory_limit = '1TB'"]
     with QueryProcess(str(folder), None) as process, open_client(folder) as client:

@@ -272,6 +272,7 @@ def test_a_name_resumes_its_run_and_its_config_must_be_the_same(
         run.log({"loss": 1.0})
 
 
+@pytest.mark.slow
 def test_a_full_disk_loses_nothing_and_the_training_goes_on_if_told_to(tmp_path: Path) -> None:
     program = """
 import resource, store, sys

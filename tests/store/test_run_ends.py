@@ -110,25 +110,35 @@ def test_a_killed_run_an_interrupted_one_a_failed_one_and_one_that_finished(lake
         took_s = (row["ended_at"] - row["started_at"]).total_seconds()
         assert row["seconds"] == pytest.approx(took_s)
         assert row["error"] == ("RuntimeError: boom" if name == "failed" else None)
-    # A run that was killed may be resumed, and killed again.
-    with start(lake_url, ids["killed"], "resumed"):
-        assert ask(lake_url, ids["killed"]) == "running"
-    assert ask(lake_url, ids["killed"]).startswith("killed")
-    # One that was interrupted is open again once it is resumed.
-    with start(lake_url, ids["interrupted"], "resumed") as again:
-        assert ask(lake_url, ids["interrupted"]) == "running"
-        again.communicate("\n")
-    assert read_state(lake_url, ids["interrupted"])["state"] == "finished"
     with store.open(lake_url) as lake:
-        rows = lake.sql("SELECT outcome FROM run_ends WHERE run_id = $1 ORDER BY number",
-                        [ids["interrupted"]]).rows()  # fmt: skip
-        assert [row["outcome"] for row in rows] == ["interrupted", "resumed", "finished"]
         first = lake.sql("SELECT min(snapshot_id) AS n FROM commits WHERE message = 'sft begins'")
         [row] = first.rows()
     with store.open(lake_url, row["n"] + 3) as lake:
         page = pages.read_page(lake, ids["failed"])
         assert page.kind == "run"
         assert page.row["state"] == "open at this snapshot, and failed since"
+
+
+@pytest.mark.slow
+def test_a_killed_or_interrupted_run_that_is_resumed_is_open_again(lake_url: str) -> None:
+    store.writer(lake_url, author="tests").close()
+    killed, interrupted = store.ids.uuid7(), store.ids.uuid7()
+    with start(lake_url, killed):
+        pass
+    with start(lake_url, interrupted) as run:
+        run.send_signal(signal.SIGINT)
+        run.wait()
+    with start(lake_url, killed, "resumed"):
+        assert ask(lake_url, killed) == "running"
+    assert ask(lake_url, killed).startswith("killed")
+    with start(lake_url, interrupted, "resumed") as again:
+        assert ask(lake_url, interrupted) == "running"
+        again.communicate("\n")
+    with store.open(lake_url) as lake:
+        rows = lake.sql(
+            "SELECT outcome FROM run_ends WHERE run_id = $1 ORDER BY number", [interrupted]
+        ).rows()
+    assert [row["outcome"] for row in rows] == ["interrupted", "resumed", "finished"]
 
 
 @contextmanager
@@ -140,6 +150,7 @@ def start_here(url: str, run_id: str) -> Generator[store.RunRecord]:
             yield record
 
 
+@pytest.mark.slow
 def test_the_page_of_a_run_asks_its_lease(lake_url: str) -> None:
     async def read_end(run_id: str) -> str:
         async with Readers(store.Location.of(lake_url), None, store.QueryLimits()) as readers:

@@ -292,6 +292,7 @@ def test_answers_of_a_training_count_by_the_protocol_that_judged_them(tmp_path: 
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_copy_of_a_kernel_is_one_whatever_its_path(tmp_path: Path) -> None:
     policy, task, device, workload = b.policy(), b.task(), b.device(), b.workload(b.task())
     teacher, other = b.kernel("slow", path="tuned_rows/x.py"), b.kernel("other")
@@ -332,6 +333,7 @@ def test_a_copy_of_a_kernel_is_one_whatever_its_path(tmp_path: Path) -> None:
     assert {row["with_copies"]: row["geomean"] for row in arms} == {True: 4.0, False: 2.0}
 
 
+@pytest.mark.slow
 def test_a_search_shows_what_its_supervised_rows_and_prompts_explain(tmp_path: Path) -> None:
     """Two constants make a setting; kernels (1, 1), (1, 2) and (2, 2) have speedups."""
     policy, device = b.policy(), b.device()
@@ -470,6 +472,7 @@ def test_a_search_shows_what_its_supervised_rows_and_prompts_explain(tmp_path: P
     ]
 
 
+@pytest.mark.slow
 def test_pairs_of_tasks_give_intervals_and_sign_flips(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

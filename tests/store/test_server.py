@@ -237,6 +237,7 @@ def test_user_sql_reaches_neither_the_catalog_nor_the_server(filled_url: str) ->
                 lake.sql(query)
 
 
+@pytest.mark.slow
 def test_wrong_urls_say_what_to_do(
     url: str, server: PostgresServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

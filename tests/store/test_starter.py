@@ -393,6 +393,7 @@ def write_measured(folder: Path, task: starter.Task, kernel: starter.StarterKern
         pq.write_table(pa.Table.from_pylist(rows), folder / f"{name}.parquet")
 
 
+@pytest.mark.slow
 def test_a_tasks_page_shows_one_session_of_each_policy_and_clock(lake_url: str) -> None:
     with store.writer(lake_url, author="tests") as writer:
         run_import(writer, starter, None, starter.Config())

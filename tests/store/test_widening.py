@@ -399,6 +399,7 @@ def test_a_catalog_that_only_a_newer_version_can_read_is_named(follow: Any, tmp_
         follow(document())
 
 
+@pytest.mark.slow
 def test_a_lake_of_an_earlier_version_keeps_its_catalog_from_now_on(
     follow: Any, tmp_path: Path
 ) -> None:

@@ -204,6 +204,7 @@ def test_what_the_server_cannot_answer_just_then_is_asked_again(server: ChatServ
     assert len(server.requests) == 3
 
 
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize(
     "fault",
     [

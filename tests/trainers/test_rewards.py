@@ -260,6 +260,7 @@ def test_verdicts_of_one_device_count(judged_lake: store.Lake) -> None:
     assert score_rule(judged_lake, "success", nowhere, names).raw == [NONE, NONE, 0]
 
 
+@pytest.mark.slow
 def test_a_clock_can_be_chosen(lake_url: str) -> None:
     """A kernel that was not timed by it has no figure, as after the protocol training."""
     judged = [

@@ -183,6 +183,7 @@ def test_sampling_stops_once_enough_is_right(lake: str, made_lake: Made, tmp_pat
     assert str(outcome).startswith("generations +4 kernels 4 correct 2 → snapshot ")
 
 
+@pytest.mark.slow
 def test_attempts_are_bounded_where_nothing_is_right(lake: str, tmp_path: Path) -> None:
     one = open_scripted(tmp_path, *number_kernels("wrong", 2), "I cannot.")
     outcome = roll(lake, one, judge=Judge(), attempts=7, keep=2, wave=4)
@@ -220,6 +221,7 @@ def test_a_second_run_asks_for_nothing_that_is_stored(lake: str, tmp_path: Path)
     assert len(rows_of(lake, "FROM runs WHERE kind = 'rollout'")) == 2
 
 
+@pytest.mark.slow
 def test_what_was_sampled_without_a_judge_is_judged_before_more_is_asked_for(
     lake: str, tmp_path: Path
 ) -> None:
@@ -302,6 +304,7 @@ def test_rows_carry_what_the_prompt_showed(lake: str, made_lake: Made, tmp_path:
     assert policies == [{"kind": "script"}]
 
 
+@pytest.mark.slow
 def test_prompts_of_one_task_take_turns(lake: str, made_lake: Made, tmp_path: Path) -> None:
     task = made_lake.known.relu
     rows = [{"prompt": text, "task_id": task} for text in ("first", "second", "second")]

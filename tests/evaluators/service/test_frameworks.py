@@ -184,6 +184,7 @@ def test_verls_reward_manager_calls_the_function(service: Service, judges: ToldJ
     assert found["reward_extra_info"]["status"] == "correct", version
 
 
+@pytest.mark.slow
 def test_slime_gets_a_number(service: Service, judges: ToldJudges) -> None:
     def ask(text: str) -> Any:
         body = {"prompt": "p", "response": text, "label": "square"}

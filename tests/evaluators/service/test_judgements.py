@@ -229,6 +229,7 @@ def test_the_description_names_every_address_of_clients(service: Service) -> Non
             assert code not in ("unknown_address", "unknown_method"), (method, path)
 
 
+@pytest.mark.slow
 def test_the_client_waits_and_tells_faults_apart(service: Service, judges: ToldJudges) -> None:
     client = Client(service.url, device_class="cpu")
 
