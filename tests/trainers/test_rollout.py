@@ -400,8 +400,10 @@ def test_a_killed_rollout_goes_on_where_it_was(
         time.sleep(0.02)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    time.sleep(0.2)  # what was under way ends
-    before = len(slow_server.requests)
+    seen = -1
+    while (before := len(slow_server.requests)) != seen:  # what was under way ends
+        seen = before
+        time.sleep(0.5)
     with store.writer(lake, author="tests") as writer:
         writer.flush()
     kept = len(attempts_of(lake))
