@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from store.code import constant_answers, cuda_facts, languages, python_syntax
     from store.code.completion import ParsedCompletion, clean_text, parse_completion
     from store.code.features import extract_features, extract_row_features
+    from store.comparison.compare import Comparison, compare
     from store.dossier.pages import find_kernel, find_task
     from store.hub import viewer
     from store.importers.reading.pieces import run_import

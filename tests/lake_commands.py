@@ -63,6 +63,7 @@ WRITES: dict[str, str] = {
     "trainers rescore": "RUN",
 }
 ELSEWHERE = {
+    "store compare": "needs two authors; it reads as `store query` does",
     "store explore": "serves until it is stopped; its pages read as `store query` does",
     "store import": "its members write as `store import kernels` does",
     "store import detect": "names the format of a path",

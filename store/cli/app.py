@@ -32,6 +32,7 @@ from store.commandline.members import (
     make_room_app,
 )
 from store.commandline.outputs import write_file
+from store.comparison.compare import RESOLUTION, By, parse_share
 from store.errors import FIRST_ROWS, FlywheelError, UsageError
 from store.lake.exclusions import Inclusions, describe_left_out
 from store.lake.sql_files import find_key_columns
@@ -57,6 +58,7 @@ Limits: TypeAlias = Annotated[QueryLimits, Parameter(name="*")]
 ListFormat: TypeAlias = Annotated[Format, Parameter(help="Format of the list.")]
 QueryFormat: TypeAlias = Literal["table", "json", "csv", "parquet"]
 
+Resolution: TypeAlias = Annotated[float, Parameter(converter=parse_share)]
 NamedAt: TypeAlias = Annotated[str | None, Parameter(show_default=False)]
 COMMON = Common()
 INCLUDING = Inclusions()
@@ -385,6 +387,70 @@ def diff(
             display.print_table(rows, title=f"{title} ({rows.num_rows})")
         else:
             echo.print_result(f"{title}: none")
+
+
+@app.command
+def compare(
+    a: str,
+    b: str,
+    /,
+    *,
+    by: By,
+    where: str | None = None,
+    attempts: Count | None = None,
+    resolution: Resolution = RESOLUTION,
+    at: At = None,
+    format: Format = "table",
+    including: Include = INCLUDING,
+    common: Common = COMMON,
+) -> None:
+    """Compare the speedups of two authors, judge versions, hosts or devices (A/B).
+
+    Pairs have one task, shape, device, baseline, clock and precision. Authors are compared by the
+    best kernel of each, everything else by the same kernel on both sides. Prints the ratio B / A
+    with its 95 % interval over tasks, how many more tasks or sessions would find a difference of
+    --resolution, the tasks that were left out, and the pairs.
+
+    Examples:
+      store compare --by author starter my-model
+      store compare --by author my-model my-model-2 --attempts 16
+      store compare --by judge-version 12 13 --where "device = 'H200'"
+      store compare --by device H100 H200 --resolution 2% --format json
+
+    Parameters
+    ----------
+    a
+        Name or id of an author, version of the judge, name of a host, or device model.
+    b
+        The other one. A ratio above 1 says that its kernels are faster.
+    by
+        What A and B are.
+    where
+        Compare only pairs for which this SQL condition is true. Columns: task, suite,
+        suite_revision, level, family, workload, device, baseline, clock, precision, threads.
+        Without a condition on them, the device, baseline, clock and precision with the most tasks
+        are compared.
+    attempts
+        Count only the first N attempts of each author at each task; the best kernel of more
+        attempts is faster by chance.
+    resolution
+        Difference to plan for, such as 5% or 0.05: what finds it in 80 % of cases?
+    format
+        Format of the result. csv has the pairs; json has everything.
+    """
+    from store.comparison.compare import KEY_COLUMNS
+    from store.comparison.compare import compare as run
+
+    with open_lake(common, at, including) as lake:
+        done = run(lake, by, a, b, where=where, attempts=attempts, resolution=resolution)
+    if format == "json":
+        tables = {name: list_rows(getattr(done, name)) for name in ("pairs", "left_out_tasks")}
+        echo.print_json(vars(done) | tables)
+        return
+    if format == "table":
+        for line in done.describe():
+            echo.print_result(line)
+    print_rows(done.pairs, format, KEY_COLUMNS)
 
 
 tag_app = CommandApp(name="tag", help="Name snapshots: add, list and remove tags.")

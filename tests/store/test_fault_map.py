@@ -67,7 +67,7 @@ NEED_MORE = {
 READS = {
     "store shell", "store tables", "store views", "store describe", "store log", "store diff",
     "store tag", "store tag list", "store show", "store headline", "store explore", "store mcp",
-    "store best", "store receipt", "store verify",
+    "store best", "store compare", "store receipt", "store verify",
     "store import detect", "store check", "pipelines list", "pipelines show", "evaluators list",
     "evaluators check", "evaluators findings", "evaluators token", "evaluators token list",
     "evaluators doctor", "trainers list", "trainers show", "trainers replay",

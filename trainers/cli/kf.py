@@ -23,6 +23,7 @@ VERBS = {
     "query": ("store query", "Run one SELECT statement."),
     "show": ("store show", "Show what the lake knows about a task, a kernel or a run."),
     "best": ("store best", "List the best kernel of each task."),
+    "compare": ("store compare", "Compare two authors, devices, hosts or versions of the judge."),
     "explore": ("store explore", "Serve pages to read the lake in a browser."),
     "report": ("store report", "Write a report about the lake."),
     "import": ("store import", "Import kernels, verdicts and published figures."),
