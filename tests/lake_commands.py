@@ -76,6 +76,7 @@ ELSEWHERE = {
     "evaluators serve": "serves until it is stopped; it writes as `evaluators run` does",
     "evaluators add": "judges a file for a minute; it writes as `evaluators run` does",
     "evaluators check": "judges a file for a minute; it reads a task as `store show` does",
+    "evaluators reproduce": "judges for a minute; it reads a task as `store show` does",
     "evaluators tasks": "judges for minutes; it writes as `evaluators audit` does",
     "evaluators diagnose": "needs a GPU",
     "evaluators spread": "needs repeated sessions; it writes as `evaluators quarantine` does",

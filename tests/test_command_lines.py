@@ -216,7 +216,7 @@ def test_each_verb_of_kf_is_a_command_of_a_room() -> None:
         assert command in PATHS, verb
     assert set(kf.VERBS) == {
         *("check", "add", "judge", "query", "show", "best", "explore", "report", "import"),
-        *("compare", "dataset", "train", "publish", "pull", "serve"),
+        *("compare", "dataset", "train", "publish", "pull", "serve", "receipt", "verify"),
     }
     check_page(help_of("kf", kf.app))
 

@@ -227,6 +227,8 @@ COMMANDS: dict[str, list[list[str]]] = {
     "evaluators run": [["--evaluator", "raises"], ["--on", EVIL], ["--where", EVIL]],
     "evaluators tasks": [["--on", EVIL]],
     "evaluators check": [["BAD", "--task", EVIL, "--on", "cpu"], [EVIL, "--task", "x"]],
+    "evaluators reproduce": [[EVIL], ["bytes.json"], ["receipt.json", "--on", "cpu"],
+                             ["receipt.json", "--code", "BAD", "--task", EVIL]],
     "evaluators add": [["BAD", "--task", EVIL], [EVIL, "--task", "TASK"]],
     "evaluators audit": [["--detector", EVIL], ["--where", EVIL], [], ["--format", "json"],
                          ["--llm", f"http://{EVIL}", "--model", EVIL]],

@@ -389,6 +389,66 @@ def check(
         sys.exit(1)
 
 
+@app.command
+def reproduce(
+    file: Path,
+    /,
+    *,
+    code: Path | None = None,
+    task: Path | None = None,
+    device: Device = "auto",
+    format: Literal["table", "json"] = "table",
+    common: Common = _DEFAULT,
+) -> None:
+    """Judge the kernel of a receipt again here, and say whether this machine agrees.
+
+    The same bytes are judged with the options of the receipt, in the sandbox; nothing is stored.
+    Limits of time and memory are the usual ones of `evaluators check`. The interval of a difference
+    has the errors of both machines. Exit codes: 0 agrees; 3 differs in a verdict, or in the speedup
+    over eager by the clock that ranks, or the receipt does not hold; 1 cannot be compared. On
+    another device model only verdicts decide.
+
+    Examples:
+      evaluators reproduce receipt.json --code kernel.py --task task.py
+      evaluators reproduce receipt.json --lake ./lake --on cuda:0
+
+    Parameters
+    ----------
+    file
+        What `store receipt` wrote.
+    code
+        File of the kernel, or the folder with its files (default: the lake's).
+    task
+        File with the text of the task (default: the lake's, of the first task of the receipt).
+    format
+        Format of the result.
+    """
+    from evaluators.cli import reproduction
+    from store.receipts.check import read_file
+
+    subject = reproduction.read_subject(read_file(file), code, task, common.lake)
+    place = placement.choose_place(device)
+    with contextlib.ExitStack() as stack:
+        with echo.show_step("starting the judge", quiet=common.quiet):
+            started = JudgeProcess(subject.evaluator, place.device, subject.config, place.cores)
+            judge = stack.enter_context(started)
+        _warn(judge)
+        verdicts = subject.list_verdicts(judge.row)
+        with echo.show_step("judging the kernel of the receipt", quiet=common.quiet) as tell:
+            _show_parts(judge, tell)
+            cases = map(subject.make_case, verdicts)
+            answers = [_judge_patiently(judge, case) for case in cases]
+        device_row = judge.row
+    done = reproduction.compare(subject, device_row, verdicts, answers)
+    if format == "json":
+        echo.print_json(dataclasses.asdict(done) | {"agrees": done.agrees})
+    else:
+        for line in reproduction.format_lines(done):
+            echo.print_result(line)
+    if not done.agrees:
+        sys.exit(3)
+
+
 def _show_parts(judge: JudgeProcess, tell: Callable[[str], None]) -> None:
     """Show what a judge does by the parts of its judgments."""
     from evaluators.cli import verdict_text

@@ -111,14 +111,19 @@ def _check_rows(receipt: Mapping[str, Any]) -> None:
     tables = sorted(file.stem for file in ROWS.glob("*.sql"))
     if sorted(rows) != tables:
         raise ReceiptRefused(f"the tables of rows are {sorted(rows)!a:.200}, not {tables}")
-    task_ids = {task["task_id"] for task in receipt["tasks"]}
+    stated = {
+        "task_id": {task["task_id"] for task in receipt["tasks"]},
+        "workload_id": {row.get("workload_id") for row in rows["workloads"]},
+        "device_id": {row.get("device_id") for row in rows["devices"]},
+    }
     for table in ("evaluations", "timings", "findings"):
-        for row in rows.get(table, ()):
+        for row in rows[table]:
             if row.get("kernel_id") != kernel_id:
                 raise ReceiptRefused(f"a row of {table} is about another kernel")
-            if table != "findings" and row.get("task_id") not in task_ids:
-                raise ReceiptRefused(f"a row of {table} is about a task that is not stated")
-    for row in rows.get("workloads", ()):
+            for name, known in stated.items():
+                if table != "findings" and row.get(name) not in known:
+                    raise ReceiptRefused(f"a row of {table} has a {name} that is not stated")
+    for row in rows["workloads"]:
         parts = [row.get("task_id"), row.get("axes"), row.get("dtype")]
         if ids.compute_row_id("workload", None, parts) != row.get("workload_id"):
             raise ReceiptRefused("the id of a workload is not the hash of its task and axes")

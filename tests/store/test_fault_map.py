@@ -69,7 +69,8 @@ READS = {
     "store tag", "store tag list", "store show", "store headline", "store explore", "store mcp",
     "store best", "store compare", "store receipt", "store verify",
     "store import detect", "store check", "pipelines list", "pipelines show", "evaluators list",
-    "evaluators check", "evaluators findings", "evaluators token", "evaluators token list",
+    "evaluators check", "evaluators reproduce", "evaluators findings", "evaluators token",
+    "evaluators token list",
     "evaluators doctor", "trainers list", "trainers show", "trainers replay",
 }  # fmt: skip
 UNTESTED = {

@@ -243,7 +243,10 @@ FORGERIES: dict[str, tuple[Any, str]] = {
     "a view that is not computed": (lambda r: r["figures"].update(leaderboard=[]), "leaderboard"),
     "a spread": (lambda r: r["rows"]["session_spreads"].clear(), "figures"),
     "another kernel": (lambda r: r["kernel"].update(kernel_id="0" * 64), "another kernel"),
-    "another task": (lambda r: r["tasks"][0].update(task_id="0" * 64), "task that is not stated"),
+    "another task": (
+        lambda r: r["tasks"][0].update(task_id="0" * 64),
+        "a task_id that is not",
+    ),
     "another setting": (lambda r: r["rows"]["workloads"][0].update(axes='{"N": 9}'), "workload"),
     "an unknown table": (lambda r: r["rows"].update(nothing=[]), "nothing"),
     "an unknown column": (lambda r: r["rows"]["findings"][0].update(evil=1), "unknown column"),

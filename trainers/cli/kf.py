@@ -22,6 +22,8 @@ VERBS = {
     "judge": ("evaluators run", "Judge the kernels that have no verdict on this device yet."),
     "query": ("store query", "Run one SELECT statement."),
     "show": ("store show", "Show what the lake knows about a task, a kernel or a run."),
+    "receipt": ("store receipt", "Print what a kernel's numbers are computed from."),
+    "verify": ("store verify", "Check a receipt; compute its numbers again."),
     "best": ("store best", "List the best kernel of each task."),
     "compare": ("store compare", "Compare two authors, devices, hosts or versions of the judge."),
     "explore": ("store explore", "Serve pages to read the lake in a browser."),
