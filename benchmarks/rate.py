@@ -170,6 +170,7 @@ def run_phase(
 ) -> Phase:
     """Judge cases with a number of judges until the time is up."""
     phase, layout = Phase(protocol, judges), divide_machine(device, judges)
+    evaluator = contract.load_default()
     with tempfile.TemporaryDirectory() as cache:
         os.environ["FLYWHEEL_CACHE"] = cache
         config = Config(protocol=protocol, draw_shapes=shapes)
@@ -178,8 +179,9 @@ def run_phase(
             phase.device = processes[0].row["name"]
             begin = time.monotonic()
 
+            confirm_win = contract.find_confirm_win(evaluator)
             batches = ([case] for case in cases)
-            with closing(judge_cases(batches, processes, builders)) as results:
+            with closing(judge_cases(batches, processes, builders, confirm_win)) as results:
                 for result in results:
                     if time.monotonic() - begin > limit_s:
                         break

@@ -12,7 +12,7 @@ import copy
 import json
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -22,6 +22,7 @@ from evaluators.judging.case_result import (
     KnownVerdict,
     build_shared_columns,
     build_tables,
+    fail_evaluation,
 )
 from evaluators.judging.flags import UNRANKED
 from evaluators.judging.host import count_oom_kills
@@ -321,6 +322,32 @@ def _find_known(case: Case, bench: Bench, config: Config) -> KnownVerdict | None
     return known if answers == known.answers else None
 
 
+def confirm_win(
+    tables: Mapping[str, list[dict[str, Any]]],
+    second: Sequence[dict[str, Any]],
+    failed: Mapping[str, Any] | None,
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of a surprising win after its second session, by another judge."""
+    from evaluators.timing.surprising_wins import is_confirmed, rank_sessions
+
+    if failed is not None:
+        return fail_evaluation(tables, failed, VERSION)
+    evaluation, *others = tables["evaluations"]
+    key = {"evaluation_id": evaluation["evaluation_id"]}
+    own = [row for row in tables["timings"] if row["evaluation_id"] == key["evaluation_id"]]
+    ranking = own[0]["clock"] if own else None
+    # Only what was undisturbed by the clock that ranks has a second session.
+    first = [row | dict.fromkeys(("noisy", "disturbed"), row["clock"] != ranking) for row in own]
+    flag = "confirmed_win" if is_confirmed(first, second) else "unconfirmed_win"
+    flags = sorted({*evaluation["flags"], flag} - ({"unconfirmed_win"} - {flag}))
+    at_shapes = [row for row in tables["timings"] if row not in own]
+    return {
+        **tables,
+        "evaluations": [{**evaluation, "flags": flags}, *others],
+        "timings": [*(row | key for row in rank_sessions(first, second)), *at_shapes],
+    }
+
+
 def remeasure(case: Case, bench: Bench, config: Config) -> list[dict[str, Any]]:
     """Time a kernel in a fresh process; returns rows of `timings` without evaluation_id.
 
@@ -372,8 +399,10 @@ def _judge_sessions(case: Case, bench: Bench, config: Config, result: CaseResult
         return
     if not is_surprising(first, case.best_speedup):
         return
-    with result.time_part("second_session"):
-        second = remeasure(case, bench, config)
+    second: list[dict[str, Any]] = []
+    if case.sessions == "both":
+        with result.time_part("second_session"):
+            second = remeasure(case, bench, config)
     flag = "confirmed_win" if is_confirmed(first, second) else "unconfirmed_win"
     result.flags.add(flag)
     result.timings = rank_sessions(first, second)

@@ -59,6 +59,10 @@ class Case:
     """Spread of sessions on this device model by clock, where the lake has an estimate."""
     shape: Literal["answers", "timed"] | None = None
     """How it is judged where its workload is another shape of the task (`other_shapes`)."""
+    sessions: Literal["both", "first", "second"] = "both"
+    """Which sessions of a surprising win to measure. first: another judge measures the second one,
+    and until then the win is unconfirmed. second: the case is such a follow-up of another judge's
+    win, and has a verdict already."""
     earlier: int = 0
     """Number of the lake's own evaluations of the kernel by this precision on this device model."""
     request_id: str = ""

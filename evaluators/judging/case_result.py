@@ -214,6 +214,33 @@ def build_shared_columns(case: Case, device_id: str) -> dict[str, Any]:
     }
 
 
+def fail_evaluation(
+    tables: Mapping[str, list[dict[str, Any]]], failed: Mapping[str, Any], version: int
+) -> dict[str, list[dict[str, Any]]]:
+    """Return the rows of a case whose kernel has failed in a second session.
+
+    failed: Status, reason, message and detail of the failure.
+    """
+    evaluation = tables["evaluations"][0]  # without those of other shapes
+    log = "\n".join(part for part in (failed["detail"], evaluation.get("log") or "") if part)
+    is_compared = failed["status"] in _COMPARED
+    unknown = () if is_compared else (*_FIGURES, "precision_class")
+    row = {
+        **evaluation,
+        **{name: failed[name] for name in ("status", "reason", "message")},
+        "log": log[:LOG_LIMIT] or None,
+        **dict.fromkeys(("custom_kernel_share", "equivalent", *unknown)),
+    }
+    findings = [*tables.get("findings", [])]
+    if failed["status"] == "rejected":
+        finding = _build_rejection(
+            evaluation["kernel_id"], failed["reason"], failed["message"], version
+        )
+        findings.append({**finding, "evaluation_id": evaluation["evaluation_id"]})
+    emptied: dict[str, list[dict[str, Any]]] = {"timings": [], "analyses": [], "workloads": []}
+    return {**tables, "evaluations": [row], "findings": findings, **emptied}
+
+
 def _build_rejection(
     kernel_id: str, reason: str | None, message: str | None, version: int
 ) -> dict[str, Any]:

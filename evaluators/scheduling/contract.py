@@ -2,7 +2,8 @@
 
 A bare Python file in one of these folders is a member of this room. The name of the file is the
 name of the evaluator, with hyphens for underscores; the first line of its docstring is what
-`evaluators list` prints. The file defines `VERSION`, `Config` and `judge`. A complete evaluator:
+`evaluators list` prints. The file defines `VERSION`, `Config` and `judge`, and may define
+`remeasure` and `confirm_win` together. A complete evaluator:
 
     \"\"\"Reject kernels with long lines.\"\"\"
 
@@ -35,7 +36,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias, cast
 
 from evaluators.judging.case import Case
@@ -51,6 +52,7 @@ DEFAULT = "judge"
 
 Row: TypeAlias = "dict[str, Any]"
 Tables: TypeAlias = "dict[str, list[dict[str, Any]]]"
+ConfirmWin: TypeAlias = "Callable[[Tables, Sequence[Row], Mapping[str, Any] | None], Tables]"
 
 
 class Evaluator(Protocol):
@@ -94,6 +96,33 @@ class Evaluator(Protocol):
         ...
 
 
+class RemeasuringEvaluator(Evaluator, Protocol):
+    """An evaluator whose surprising wins are measured again, on another device where there is one.
+
+    With several judges, `judge` gets cases with `case.sessions` first. Where it then raises the
+    flag `unconfirmed_win`, another judge gets the case with `case.sessions` second and calls
+    `remeasure`, and `confirm_win` combines both sessions.
+    """
+
+    def remeasure(self, case: Case, bench: Bench, config: Any) -> list[Row]:
+        """Return rows of `timings` of a second session, without evaluation_id.
+
+        Raises Failed: the kernel fails in this session (evaluators.sandbox.failures).
+        """
+        ...
+
+    def confirm_win(
+        self, tables: Tables, second: Sequence[Row], failed: Mapping[str, Any] | None
+    ) -> Tables:
+        """Return the final rows of a case, given what `judge` and `remeasure` have returned.
+
+        Args:
+            second: Rows that `remeasure` returned; empty where the second session has failed.
+            failed: Status, reason, message and detail where the kernel failed in it.
+        """
+        ...
+
+
 def load(name: str) -> Evaluator:
     """Import an evaluator and check that it follows the contract.
 
@@ -105,6 +134,9 @@ def load(name: str) -> Evaluator:
     module = member.load()
     version: object = getattr(module, "VERSION", None)
     config: object = getattr(module, "Config", None)
+    has_remeasure, has_confirm_win = (
+        callable(getattr(module, name, None)) for name in ("remeasure", "confirm_win")
+    )
     fault = None
     if isinstance(version, bool) or not isinstance(version, int) or version < 1:
         fault = "VERSION must be an integer, 1 or more"
@@ -112,6 +144,8 @@ def load(name: str) -> Evaluator:
         fault = "Config must be a dataclass"
     elif not callable(getattr(module, "judge", None)):
         fault = "judge must be a function"
+    elif has_remeasure != has_confirm_win:
+        fault = "remeasure and confirm_win belong together"
     else:
         try:
             json.dumps(dataclasses.asdict(config()))
@@ -167,3 +201,8 @@ def adjust_config(config: Any, case: Case) -> Any:
     if case.protocol is not None:
         config = dataclasses.replace(config, protocol=case.protocol)
     return config
+
+
+def find_confirm_win(evaluator: Evaluator) -> ConfirmWin | None:
+    """Return the function that decides a surprising win, or None where there is none."""
+    return getattr(evaluator, "confirm_win", None)

@@ -2,7 +2,10 @@
 
 A timing session has its device to itself; judges that share a device wait for it (`DeviceLock`).
 Builders compile a bounded number of candidates ahead of the judges. A judge prefers cases of the
-task that it has loaded.
+task that it has loaded. Where there are judges of several GPUs, or on several cores of a processor,
+the second session of a surprising win is a case of its own, for another judge than the first one,
+which continues with other cases. Several judges of one GPU would only have to prepare the baselines
+of the task again.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from evaluators.judging.case import Case
-from evaluators.scheduling.contract import Tables
+from evaluators.scheduling.contract import ConfirmWin, Tables
 from evaluators.scheduling.prebuild import Builder
 from store.commandline.escape import quote_name
 from store.errors import DeviceUnavailable, EvaluatorError, HostUnfit
@@ -25,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.02  # between an empty batch and the next one
 _TRIES = 2
+_FAILURES = ("incorrect", "rejected", "timeout", "crash", "compile_error")
 
 
 class Judge(Protocol):
@@ -36,7 +40,10 @@ class Judge(Protocol):
         ...
 
     def judge(self, case: Case) -> Tables:
-        """Return the rows of one case. Raises HostUnfit, SandboxFailed, DeviceUnavailable."""
+        """Return the rows of one case. Raises HostUnfit, SandboxFailed, DeviceUnavailable.
+
+        Those of a second session are its timings and an evaluation, which says how it ended.
+        """
         ...
 
     def restart(self) -> None:
@@ -75,6 +82,9 @@ class _Job:
     """A case, and what has happened to it. Judges are named by their numbers."""
 
     case: Case
+    first: JudgedCase | None = None
+    """The result of the first session, where the case is the second one."""
+    first_judge: int | None = None
     tries: int = 0
     """How many judge processes have failed at it."""
 
@@ -146,18 +156,21 @@ class _JobQueue:
         """
         with self.changed:
             while not self.stopped:
-                if self.ready:
+                eligible = [
+                    job for job in self.ready if job.first_judge != judge or self.judges == 1
+                ]
+                if eligible:
                     own = self.loaded.get(judge)
                     others = {key for other, key in self.loaded.items() if other != judge}
-                    same = [job for job in self.ready if job.case.task_key == own]
-                    free = [job for job in self.ready if job.case.task_key not in others]
-                    job = (same or free or self.ready)[0]
+                    same = [job for job in eligible if job.case.task_key == own]
+                    free = [job for job in eligible if job.case.task_key not in others]
+                    job = (same or free or eligible)[0]
                     self.ready.remove(job)
                     self.judging += 1
                     self.loaded[judge] = job.case.task_key
                     self.changed.notify_all()
                     return job
-                has_work = self.to_build or self.building or self.judging
+                has_work = self.ready or self.to_build or self.building or self.judging
                 if self.complete and not has_work:
                     return None
                 self.changed.wait()
@@ -175,6 +188,7 @@ def judge_cases(
     batches: Iterable[Sequence[Case]],
     judges: Sequence[Judge],
     builders: Sequence[Builder],
+    confirm_win: ConfirmWin | None = None,
 ) -> Generator[JudgedCase]:
     """Judge cases and yield their results in the order in which they are finished.
 
@@ -186,17 +200,24 @@ def judge_cases(
         batches: What to judge; the next batch is read when judges or builders may soon have
             nothing to do. An empty one means nothing for now.
         builders: Compile the cases that need it; none leaves that to the judges.
+        confirm_win: Combines both sessions of a surprising win, or None (`find_confirm_win`).
 
     Raises DeviceUnavailable, or SandboxFailed, where no judge is left; all finished cases have been
     yielded.
     """
+    gpus = {judge.row["device_id"] for judge in judges if judge.row["kind"] == "cuda"}
+    has_others = len(judges) > 1 and len(gpus) != 1
     jobs = _JobQueue(builders=len(builders), judges=len(judges))
     results: queue.SimpleQueue[JudgedCase | BaseException | None] = queue.SimpleQueue()
     threads = [
         threading.Thread(target=_build_ahead, args=(jobs, builder, results), daemon=True)
         for builder in builders
     ] + [
-        threading.Thread(target=_run_judge, args=(jobs, number, judge, results), daemon=True)
+        threading.Thread(
+            target=_run_judge,
+            args=(jobs, number, judge, confirm_win if has_others else None, results),
+            daemon=True,
+        )
         for number, judge in enumerate(judges)
     ]
     for thread in threads:
@@ -257,15 +278,26 @@ def _build_ahead(jobs: _JobQueue, builder: Builder, results: queue.SimpleQueue[A
         results.put(error)
 
 
-def _run_judge(jobs: _JobQueue, number: int, judge: Judge, results: queue.SimpleQueue[Any]) -> None:
-    """Judge cases until none is left; the thread of one judge."""
+def _run_judge(
+    jobs: _JobQueue,
+    number: int,
+    judge: Judge,
+    confirm_win: ConfirmWin | None,
+    results: queue.SimpleQueue[Any],
+) -> None:
+    """Judge cases until none is left; the thread of one judge.
+
+    confirm_win: None where no other judge measures a surprising win again.
+    """
     try:
         while (job := jobs.next_case(number)) is not None:
             case = job.case
+            if confirm_win is not None and job.first is None and jobs.judges > 1:
+                case = replace(case, sessions="first")
             try:
-                result = JudgedCase(case, judge.row, judge.judge(case))
+                tables = judge.judge(case)
             except HostUnfit as unfit:
-                result = JudgedCase(case, judge.row, None, unfit.message, unfit)
+                result = JudgedCase(job.case, judge.row, None, unfit.message, unfit)
             except DeviceUnavailable as gone:
                 log.warning("%s takes no more kernels: %s", judge.row["name"], gone.message)
                 jobs.end_judging(job)
@@ -284,8 +316,26 @@ def _run_judge(jobs: _JobQueue, number: int, judge: Judge, results: queue.Simple
                         jobs.end_judging(job)
                     else:
                         jobs.end_judging()
-                        results.put(JudgedCase(case, judge.row, None, why))
+                        results.put(job.first or JudgedCase(job.case, judge.row, None, why))
                 continue
+            else:
+                flags = tables["evaluations"][0].get("flags") or ()
+                if confirm_win is not None and job.first is not None:
+                    evaluation, failed = tables["evaluations"][0], None
+                    if evaluation["status"] in _FAILURES:
+                        names = ("status", "reason", "message")
+                        failed = {name: evaluation.get(name) for name in names}
+                        failed["detail"] = evaluation.get("log") or ""
+                    assert job.first.tables is not None
+                    rows = confirm_win(job.first.tables, tables["timings"], failed)
+                    result = replace(job.first, tables=rows)  # on the first device
+                elif case.sessions == "first" and "unconfirmed_win" in flags:
+                    job.first, job.first_judge = JudgedCase(job.case, judge.row, tables), number
+                    job.case = replace(case, sessions="second")
+                    jobs.end_judging(job)
+                    continue
+                else:
+                    result = JudgedCase(job.case, judge.row, tables)
             jobs.end_judging()
             results.put(result)
         results.put(None)

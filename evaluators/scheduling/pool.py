@@ -235,7 +235,8 @@ class Pool:
         faults: dict[Pair, dict[str, Any]] = {}
         for _ in range(_TRIES):
             left: list[Case] = []
-            with closing(judge_cases([cases], self._judges, self._builders)) as judged:
+            confirm_win = contract.find_confirm_win(self._evaluator)
+            with closing(judge_cases([cases], self._judges, self._builders, confirm_win)) as judged:
                 for result in judged:
                     pair = result.case.kernel_id, result.case.task_id
                     if result.unfit is not None:  # no row: this says nothing about the kernel

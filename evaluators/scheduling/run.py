@@ -23,7 +23,7 @@ from evaluators.device.placement import compute_class_id, select_alike
 from evaluators.judging.case import Case
 from evaluators.scheduling import answers
 from evaluators.scheduling.cases import read_cases
-from evaluators.scheduling.contract import Evaluator, Tables, name_of
+from evaluators.scheduling.contract import Evaluator, Tables, find_confirm_win, name_of
 from evaluators.scheduling.judge_threads import Judge, JudgedCase, StartedJudge, judge_cases
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import Builder
@@ -446,9 +446,10 @@ def run(
         log.info("judging %s, about %d minute%s", kernels, minutes, "s" * (minutes != 1))
         options = {"evaluator": asdict(config), "wanted": asdict(selection)}
         committed = time.monotonic()
+        confirm_win = find_confirm_win(evaluator)
         with record_evaluation(writer, evaluator, devices, options, cases.origin) as record:
             try:
-                for result in judge_cases(cases.read_batches(), judges, builders):
+                for result in judge_cases(cases.read_batches(), judges, builders, confirm_win):
                     if result.device not in devices:  # a judge has restarted elsewhere
                         devices.append(result.device)
                         writer.append({"devices": [result.device]}, message="a device joins")

@@ -180,8 +180,11 @@ class _Session:
         devices = {judge.row["device_id"]: judge.row for judge in self._judges}
         self.queue.release(self.device_class)
         self.queue.add_devices(list(devices.values()))
+        confirm_win = contract.find_confirm_win(self._evaluator)
         try:
-            for result in judge_cases(self._read_batches(), self._judges, self._builders):
+            for result in judge_cases(
+                self._read_batches(), self._judges, self._builders, confirm_win
+            ):
                 if result.device["device_id"] not in devices:  # a judge has restarted elsewhere
                     devices[result.device["device_id"]] = result.device
                     self.queue.add_devices([result.device])

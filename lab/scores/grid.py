@@ -165,10 +165,12 @@ def judge(
         raise FlywheelError(f"{file} has verdicts of an earlier command", "Name another file.")
     from evaluators.device import placement
     from evaluators.judge import VERSION
+    from evaluators.scheduling import contract
     from evaluators.scheduling.judge_threads import judge_cases
     from evaluators.scheduling.judges.process import start_judges
     from evaluators.scheduling.run import open_judges
 
+    evaluator = contract.load("judge")
     layout = placement.divide_machine(device, workers)
     config = make_config("cpu" if device == "cpu" else "cuda")
     say(f"judge version {VERSION}, {json.dumps(asdict(config))}")
@@ -189,7 +191,8 @@ def judge(
         gzip.open(file, "wt", encoding="utf-8") as lines,
         open_judges(start_judges("judge", layout.places, config)) as (judges, _),
     ):
-        for result in judge_cases(draw_batches(), judges, ()):
+        confirm_win = contract.find_confirm_win(evaluator)
+        for result in judge_cases(draw_batches(), judges, (), confirm_win):
             if result.tables is None:
                 say(f"{result.case.kernel_id[:12]} has no verdict: {result.fault}")
                 continue

@@ -94,6 +94,7 @@ def test_the_member_of_this_room_follows_the_contract() -> None:
     assert contract.load("judge") is judge
     assert contract.load_default() is judge
     assert contract.name_of(contract.load("judge")) == "judge"
+    assert contract.find_confirm_win(contract.load("judge")) is judge.confirm_win
 
 
 @pytest.mark.parametrize(
@@ -108,6 +109,7 @@ def test_the_member_of_this_room_follows_the_contract() -> None:
         ("\n".join((*PARTS.values(), "Config = dict")), "Config"),
         ("\n".join(PARTS.values()).replace("int = 1", "int"), "default"),
         ("\n".join(PARTS.values()).replace("int = 1", "object = object"), "JSON"),
+        ("\n".join((*PARTS.values(), "def confirm_win(tables, second, failed): ...")), "remeasure"),
         ("VERSION = = 1", "not Python"),
         ("VERSION = 1\nraise OSError('no device')", r"OSError: no device \(line 2\)"),
         ("import no_such_library", "ModuleNotFoundError: No module named 'no_such_library'"),

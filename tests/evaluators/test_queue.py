@@ -17,8 +17,10 @@ from typing import Any
 import pytest
 
 from evaluators.device import placement
+from evaluators.judge import Config, confirm_win
 from evaluators.judging.case import Case
 from evaluators.scheduling.judge_threads import judge_cases
+from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import describe_toolchain
 from evaluators.worker.build_cache import Builds
 from store.errors import DeviceUnavailable, SandboxFailed
@@ -54,15 +56,17 @@ class Scripted:
         self.row = {"device_id": device or name, "name": name, "kind": "cuda"}
         self.script = dict(script or {})
         self.seen: list[str] = []
+        self.looks: list[str] = []
         self.restarts = 0
         self.last_restart: int | None = None
         """The restart after which the device is gone."""
 
     def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
-        self.seen.append(case.path)
+        is_second = case.sessions == "second"
+        (self.looks if is_second else self.seen).append(case.path)
         time.sleep(self.pause_s)
         row: dict[str, Any] = {"path": case.path, "status": "correct"}
-        match self.script.get(case.path):
+        match None if is_second else self.script.get(case.path):
             case "lost once":
                 del self.script[case.path]
                 raise SandboxFailed("the judge process is gone")
@@ -70,6 +74,8 @@ class Scripted:
                 raise SandboxFailed("the judge process is gone")
             case "sick":
                 raise DeviceUnavailable("it multiplies matrices wrongly")
+            case "surprising" if case.sessions == "first":
+                row |= {"evaluation_id": "e", "flags": ["unconfirmed_win"]}
             case _:
                 pass
         return {"evaluations": [row], "timings": []}
@@ -118,6 +124,20 @@ def test_a_kernel_is_compiled_once_for_all_policies() -> None:
         (each.path, each.precision) for each in cases
     )
     assert all(r.case.build is not None for r in results)
+
+
+def test_no_case_gets_the_rows_of_an_earlier_one() -> None:
+    """A long run frees its finished cases, and Python reuses their addresses."""
+    script = {f"{n}.py": "surprising" for n in range(0, 400, 2)}
+    judges = [Scripted("a", script), Scripted("b", script)]
+    for judge in judges:
+        judge.pause_s = 0.0
+    batches = ([case(n)] for n in range(400))
+    for result in judge_cases(batches, judges, [], lambda tables, _second, _failed: tables):
+        assert result.tables is not None
+        assert result.tables["evaluations"][0]["path"] == result.case.path
+    assert all(set(judge.looks) <= script.keys() for judge in judges)
+    assert sum(len(judge.looks) for judge in judges) == len(script)
 
 
 def test_every_case_is_judged_once_and_tasks_stay_with_their_judge() -> None:
@@ -172,6 +192,85 @@ def test_a_case_whose_last_try_ends_the_device_still_has_a_result() -> None:
     results = {r.case.path: r for r in judge_cases([[case(0), case(1)]], [judge], [])}
     assert results["0.py"].tables is not None
     assert results["1.py"].fault == "the judge process is gone"
+
+
+def test_a_surprising_win_is_measured_again_by_another_judge() -> None:
+    script = {f"{n}.py": "surprising" for n in (0, 3, 7)}
+    judges = [Scripted("a", script), Scripted("b", script)]
+    results = list(judge_cases([[case(n, task=n) for n in range(12)]], judges, [], confirm_win))
+    assert sorted(r.case.path for r in results) == sorted(f"{n}.py" for n in range(12))
+    assert sorted(judges[0].looks + judges[1].looks) == sorted(script)
+    for judge in judges:
+        assert not set(judge.looks) & set(judge.seen)
+    by = {r.case.path: r.device["name"] for r in results}
+    for judge in judges:  # the verdict is the first one's
+        assert all(by[path] == judge.row["name"] for path in judge.seen)
+    alone = Scripted("alone", script)
+    assert len(list(judge_cases([[case(n) for n in range(9)]], [alone], [], confirm_win))) == 9
+    assert alone.looks == []  # it does so itself, in a fresh process
+
+
+def test_a_win_whose_other_judge_is_gone_is_measured_by_the_first() -> None:
+    sick = Scripted("sick", {f"{n}.py": "sick" for n in range(9)})
+    well = Scripted("well", {"2.py": "surprising"})
+    results = list(
+        judge_cases([[case(n, task=n) for n in range(9)]], [sick, well], [], confirm_win)
+    )
+    assert len(results) == 9
+    assert well.looks in ([], ["2.py"])  # none where it was alone already
+
+
+class Noting(JudgeProcess):
+    """A judging process that notes what it is asked for."""
+
+    def __init__(self, cores: list[int], config: Config) -> None:
+        self.asked: list[str] = []
+        super().__init__("judge", "cpu", config, cores)
+
+    def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
+        self.asked.append(case.sessions)
+        return super().judge(case)
+
+
+@pytest.mark.slow
+@pytest.mark.clock
+def test_the_second_session_of_a_win_comes_from_the_other_device() -> None:
+    cores = sorted(os.sched_getaffinity(0))
+    if len(cores) < 2:
+        pytest.skip("one core is one device")
+    task = (
+        "import torch, time\nclass Model(torch.nn.Module):\n    def forward(self, x):\n"
+        "        time.sleep(0.02)\n        return x * 2\n"
+        "def get_inputs(): return [torch.randn(64, 64)]\ndef get_init_inputs(): return []\n"
+    )
+    code = (
+        "import torch\nclass ModelNew(torch.nn.Module):\n    def forward(self, x): return x * 2\n"
+    )
+    config = Config(
+        draw_shapes=0, timing_limit_s=20.0, blocks=20, calls=2, robustness=False, diagnosis=False
+    )
+    one = replace(case(1), code=code, path="kernel.py", task_code=task)
+    with Noting(cores[:1], config) as a, Noting(cores[1:], config) as b:
+        for _ in range(5):  # a session of a busy machine counts for nothing
+            [result] = judge_cases([[one]], [a, b], [], confirm_win)
+            assert result.tables is not None
+            if len({row["session_id"] for row in result.tables["timings"]}) == 2:
+                break
+        else:
+            pytest.skip("the machine is too busy for any session to count")
+    # One of them judged, the other measured again.
+    assert sorted([a.asked[-1], b.asked[-1]]) == ["first", "second"]
+    assert {"confirmed_win", "unconfirmed_win"} & set(result.tables["evaluations"][0]["flags"])
+
+
+def test_judges_of_one_gpu_measure_their_own_wins_again() -> None:
+    judges = [Scripted(name, {"3.py": "surprising"}, device="gpu") for name in "ab"]
+    results = list(judge_cases([[case(n) for n in range(6)]], judges, [], confirm_win))
+    assert len(results) == 6
+    assert [judge.looks for judge in judges] == [[], []]
+    assert [result.tables for result in results if result.case.path == "3.py"] == [
+        {"evaluations": [{"path": "3.py", "status": "correct"}], "timings": []}
+    ]
 
 
 def test_without_any_device_left_the_rest_stays_pending() -> None:

@@ -83,9 +83,7 @@ def main(fd: int) -> None:
     if order["cores"] is not None:
         os.sched_setaffinity(0, order["cores"])
     template = Template(count_threads())
-    # An evaluator of the user's own may need no worker.
-    runs_kernels = evaluator is not None and contract.name_of(evaluator) == contract.DEFAULT
-    if runs_kernels:
+    if evaluator is not None and contract.find_confirm_win(evaluator):
         template.begin()  # it imports torch while this process does, and waits for the device
 
     gc.disable()  # collections would take a tenth of the time of the imports
@@ -119,7 +117,7 @@ def main(fd: int) -> None:
         bench = Bench(device, Builds(builds, tools), lock, template, memory, order["timing_cores"])
         # Not for one that only looks at texts, audits tasks or describes walls. On a GPU, what
         # their processes import besides torch depends on the baselines asked for.
-        if device == "cpu" and runs_kernels:
+        if device == "cpu" and evaluator is not None and contract.find_confirm_win(evaluator):
             bench.warm_up()
     except EvaluatorError as error:
         _send(stream, {"refused": [error.message, error.hint]})
@@ -191,7 +189,11 @@ def _answer(
                 return {"tables": {}, "why": [str(failed), None]}
         case {"judge": fields} if evaluator is not None:
             case = Case.read(fields)
-            tables = evaluator.judge(case, bench, contract.adjust_config(config, case))
+            adjusted = contract.adjust_config(config, case)
+            if case.sessions == "second":
+                tables = _remeasure(evaluator, case, bench, adjusted)
+            else:
+                tables = evaluator.judge(case, bench, adjusted)
             sick = None
             # The process of a kernel was lost, which may harm a device. An evaluator may be the
             # user's own, so nothing is assumed of the form of its answer; the parent checks it.
@@ -223,3 +225,36 @@ def _finish(*_: object) -> None:
     SIG_IGN would do the same, but Python prints a traceback of a signal that arrives while its
     handler is replaced by SIG_IGN.
     """
+
+
+def _remeasure(
+    evaluator: contract.Evaluator, case: Case, bench: Bench, config: Any
+) -> contract.Tables:
+    from evaluators.judging.case_result import build_shared_columns
+    from evaluators.references.task import ReferenceFailed
+    from evaluators.sandbox.failures import Failed
+
+    rows: list[dict[str, Any]] = []
+    ending = {"status": "correct", "reason": None, "message": None, "log": None}
+    own_fault: Exception | None = None
+    try:
+        rows = cast("contract.RemeasuringEvaluator", evaluator).remeasure(case, bench, config)
+    except Failed as failed:
+        own_fault = bench.blame_host(case, failed)
+        ending = {name: getattr(failed, name) for name in ("status", "reason", "message")}
+        ending["log"] = failed.detail
+    except (HostUnfit, ReferenceFailed, SandboxFailed) as failed:
+        bench.end_baselines()
+        own_fault = failed
+    if own_fault is not None:
+        message = str(own_fault)
+        ending = {"status": "evaluator_error", "reason": "internal", "message": message}
+    evaluation = {
+        **build_shared_columns(case, bench.row["device_id"]),
+        "evaluation_id": "second",
+        "evaluator": contract.name_of(evaluator),
+        "evaluator_version": evaluator.VERSION,
+        **ending,
+    }
+    timings = [{**row, "evaluation_id": "second"} for row in rows]
+    return {"evaluations": [evaluation], "timings": timings}
