@@ -104,15 +104,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             step=step,
         )
         if reward is not None:
-            reward_row = {
-                "run_id": rows.run_id,
-                "generation_id": attempt_id,
-                "rule": columns["reward"],
-                "rule_version": 0,
-                "step": step,
-                "raw": reward,
-            }
-            rows.add("rewards", (attempt_id,), reward_row)
+            rows.add_reward(attempt_id, columns["reward"], reward, step=step)
 
     def start() -> pieces.Add:
         indices = itertools.count()

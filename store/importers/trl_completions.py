@@ -132,16 +132,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             if not _is_reward(name, value, config.rewards):
                 rows.add_claim(attempt, name_metric("reported", name), raw, row.where)
                 continue
-            reward = {
-                "run_id": rows.run_id,
-                "generation_id": attempt.generation_id,
-                "rule": name,
-                "rule_version": 0,
-                "step": step,
-                "raw": raw,
-                "advantage": read_figure(row.values.get("advantage")),
-            }
-            rows.add("rewards", (attempt.generation_id, name), reward)
+            advantage = read_figure(row.values.get("advantage"))
+            rows.add_reward(attempt.generation_id, name, raw, step=step, advantage=advantage)
 
     is_any_kept = False
     for file in files:

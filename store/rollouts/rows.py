@@ -23,14 +23,15 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, TypeAlias, cast
 
 import numpy as np
 
-from store.code.completion import ENTRY_POINT, clean_text, parse_completion
+from store.code.completion import ENTRY_POINT, clean_text
 from store.errors import RolloutRejected, UnknownName
-from store.ids import content_id, kernel_id, messages_json, prompt_id, uuid7
+from store.ids import content_id, uuid7
+from store.rollouts.attempt_rows import AttemptRows, read_content
 
 Row: TypeAlias = "dict[str, Any]"
 Rollout: TypeAlias = "Mapping[str, Any]"
@@ -85,18 +86,17 @@ def make_rollout_rows(
         refuse: Is called for each rollout that breaks a rule, with its number, and the rows of the
             others are returned. Without it, RolloutRejected is raised.
     """
-    tables: dict[str, dict[tuple[object, ...], Row]] = {}
+    rows = AttemptRows(source=origin.source, license=origin.license, run_id=origin.run_id)
     for number, rollout in enumerate(rollouts):
+        sizes = {table: len(keyed) for table, keyed in rows.tables.items()}
         try:
-            rows = _RolloutRows(origin, number, rollout).make()
+            _RolloutRows(origin, number, rollout, rows).add()
         except RolloutRejected as error:
             if refuse is None:
                 raise
+            rows.shrink(sizes)
             refuse(number, error)
-            continue
-        for table, key, row in rows:
-            tables.setdefault(table, {}).setdefault(key, row)
-    return {table: list(rows.values()) for table, rows in tables.items()}
+    return rows.list_tables()
 
 
 @dataclass
@@ -106,12 +106,10 @@ class _RolloutRows:
     origin: RolloutOrigin
     number: int
     rollout: Rollout
-    rows: list[tuple[str, tuple[object, ...], Row]] = field(
-        default_factory=list[tuple[str, tuple[object, ...], Row]]
-    )
+    rows: AttemptRows
 
-    def make(self) -> list[tuple[str, tuple[object, ...], Row]]:
-        """Return each row with its table and key; raises RolloutRejected."""
+    def add(self) -> None:
+        """Add all rows; raises RolloutRejected."""
         given, origin = self.rollout, self.origin
         if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise self.refuse(None, f"it is {type(given).__name__}, not a dict")
@@ -122,36 +120,24 @@ class _RolloutRows:
         given = self.rollout = {key: unwrap(value) for key, value in given.items()}
         rollout_id = make_rollout_id(origin.run_id, given)
         policy = self.text("policy") or origin.policy
-        self.add("policies", policy, policy_id=policy, name=policy, kind="model")
+        self.rows.add_policy(policy, "model")
         task = self.text("task")
         task_id = None if task is None else origin.find_task(task)
         prompt, completion = self.messages("prompt"), self.messages("completion")
-        origin_columns = {
-            "source": origin.source,
-            "license": self.text("license") or origin.license,
-        }
+        self.rows = self.rows.under(self.text("license") or origin.license)
         shown = [
             {"role": one["role"], "content": _read_text(one.get("content")) or ""} for one in prompt
         ]
-        prompt_key = prompt_id(shown) if shown else None
-        if prompt_key is not None:
-            self.add(
-                "prompts",
-                prompt_key,
-                prompt_id=prompt_key,
-                messages=messages_json(shown),
-                task_id=task_id,
-                purpose="train",
-            )
+        prompt_key = self.rows.add_prompt(shown, task_id, "train")
         is_session = len(completion) > 1 or any(one.get("tool_calls") for one in completion)
         session_id = content_id("session", rollout_id) if is_session else None
         step, group = self.whole("step"), given.get("group")
         sampling = given.get("sampling")
+        problem = task if task_id is None else None
         common: Row = {
-            "run_id": origin.run_id,
             "task_id": task_id,
-            "problem": task if task_id is None else None,
-            "policy_id": policy,
+            "problem": problem,
+            "policy": policy,
             "prompt_id": prompt_key,
             "group_id": group
             if group is None
@@ -160,7 +146,6 @@ class _RolloutRows:
             "step": step,
             "trajectory_id": session_id or rollout_id,
             "sampling": sampling if sampling is None else self.json("sampling", sampling),
-            **origin_columns,
         }
         answers = [one for one in completion if one["role"] == "assistant"]
         # Each answer that has tokens of its own is an attempt; otherwise the rollout is one.
@@ -188,48 +173,27 @@ class _RolloutRows:
             parent = generation_id
         self.add_rewards(rollout_id, step)
         if session_id is not None:
-            self.add(
-                "sessions",
-                session_id,
-                session_id=session_id,
-                run_id=origin.run_id,
-                policy_id=policy,
-                task_id=task_id,
-                problem=common["problem"],
-                name=None if given.get("id") is None else str(given["id"]),
-                outcome=self.text("finish_reason"),
-                **origin_columns,
-            )
+            session: Row = {
+                "session_id": session_id,
+                "run_id": origin.run_id,
+                "policy_id": policy,
+                "task_id": task_id,
+                "problem": problem,
+                "name": None if given.get("id") is None else str(given["id"]),
+                "outcome": self.text("finish_reason"),
+                **self.rows.origin(),
+            }
+            self.rows.add("sessions", (session_id,), session)
             self.add_steps(session_id, [*prompt, *completion], attempt_of)
-        return self.rows
-
-    def add(self, table: str, *key: object, **row: Any) -> None:
-        self.rows.append((table, key, row))
 
     def add_attempt(self, generation_id: str, text: str | None, **columns: Any) -> None:
         """Add an attempt, with the kernel that it defines if the lake has its task."""
         finish = self.text("finish_reason")
-        row: Row = {"generation_id": generation_id, "completion": text, "finish_reason": finish}
+        kernel_id, row = None, {"completion": text}
         if text is not None and columns["task_id"] is not None and ENTRY_POINT in text:
-            parsed = parse_completion(text, finish or "stop")
-            row |= {"parse_error": parsed.parse_error, "analysis": parsed.analysis}
-            row["design"] = parsed.design
-            if parsed.code is not None:
-                files = {parsed.path: parsed.code, **dict(parsed.other_files)}
-                row["kernel_id"] = kernel_id(files, parsed.path, parsed.entry_point)
-                others = [{"path": path, "code": code} for path, code in parsed.other_files]
-                self.add(
-                    "kernels",
-                    row["kernel_id"],
-                    kernel_id=row["kernel_id"],
-                    code=parsed.code,
-                    path=parsed.path,
-                    entry_point=parsed.entry_point,
-                    other_files=others or None,
-                    source=columns["source"],
-                    license=columns["license"],
-                )
-        self.add("generations", generation_id, **row, **columns)
+            kernel_id, row = self.rows.parse_completion(text, finish or "stop")
+        row |= {"kernel_id": kernel_id, "finish_reason": finish}
+        self.rows.add_attempt([], generation_id=generation_id, **row, **columns)
 
     def add_tokens(self, generation_id: str, tokens: Rollout, step: int | None) -> None:
         """Add the tokens of an attempt, which a rollout or a message has."""
@@ -259,15 +223,9 @@ class _RolloutRows:
         row = {**lists, "advantage": advantage, "token_advantages": by_token, **of_training}
         if any(value is not None for value in row.values()):
             rank = self.whole("rank")
-            row["rank"] = self.origin.rank if rank is None else rank
-            self.add(
-                "rollout_tokens",
-                generation_id,
-                generation_id=generation_id,
-                run_id=self.origin.run_id,
-                step=step,
-                **row,
-            )
+            row |= {"rank": self.origin.rank if rank is None else rank, "step": step}
+            row |= {"generation_id": generation_id, "run_id": self.origin.run_id}
+            self.rows.add("rollout_tokens", (generation_id,), row)
 
     def add_rewards(self, generation_id: str, step: int | None) -> None:
         """Add one row for each term of the reward."""
@@ -283,16 +241,11 @@ class _RolloutRows:
             if value is None:
                 continue
             name = "reward" if terms is not reward else f"reward[{term!a:.80}]"
-            self.add(
-                "rewards",
+            self.rows.add_reward(
                 generation_id,
                 str(term),
-                run_id=self.origin.run_id,
-                generation_id=generation_id,
-                rule=str(term),
-                rule_version=0,
+                self.finite(name, unwrap(value)),
                 step=step,
-                raw=self.finite(name, unwrap(value)),
                 advantage=float(cast("Any", advantage)) if _is_number(advantage) else None,
             )
 
@@ -310,17 +263,15 @@ class _RolloutRows:
                 calls[answered]["is_error"] = message.get("is_error")
                 continue
             reasoning = message.get("reasoning_content") or message.get("reasoning")
-            self.add(
-                "session_steps",
-                session_id,
-                number,
-                session_id=session_id,
-                step=number,
-                role=message["role"],
-                content=text,
-                reasoning=_read_text(reasoning),
-                generation_id=attempt_of.get(id(message)),
-            )
+            step: Row = {
+                "session_id": session_id,
+                "step": number,
+                "role": message["role"],
+                "content": text,
+                "reasoning": _read_text(reasoning),
+                "generation_id": attempt_of.get(id(message)),
+            }
+            self.rows.add("session_steps", (session_id, str(number)), step)
             for index, call in enumerate(cast("Sequence[Any]", message.get("tool_calls") or ())):
                 if not isinstance(call, Mapping):
                     raise self.refuse("completion", f"a tool call is {type(call).__name__}")
@@ -337,7 +288,7 @@ class _RolloutRows:
                     "tool": clean_text(str(named.get("name") or "unknown")),
                     "arguments": _read_text(arguments),
                 }
-                self.rows.append(("tool_calls", (session_id, number, index), row))
+                self.rows.add("tool_calls", (session_id, str(number), str(index)), row)
                 if made.get("id") is not None:
                     calls[str(made["id"])] = row
             number += 1
@@ -469,17 +420,6 @@ def _count(ids: Any) -> int | None:
 
 
 def _read_text(content: Any) -> str | None:
-    """Return the text of a message's content: a text, parts with texts, or JSON of it."""
-    if content is None:
-        return None
-    if isinstance(content, str):
-        return clean_text(content)
-    if isinstance(content, list):
-        parts = cast("list[Any]", content)
-        texts = [
-            part if isinstance(part, str) else part.get("text") or f"[{str(part.get('type'))[:40]}]"
-            for part in parts
-            if isinstance(part, str | dict)
-        ]
-        return clean_text("\n".join(map(str, texts)))
-    return clean_text(json.dumps(content, default=str))
+    """Return the text of a message's content as it can be stored."""
+    text = read_content(content)
+    return None if text is None else clean_text(text)

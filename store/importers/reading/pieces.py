@@ -15,7 +15,7 @@ import logging
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import KW_ONLY, dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
@@ -24,7 +24,6 @@ from typing import Any, TypeAlias, cast
 
 import store
 from store import faults, ids
-from store.code import completion as completions
 from store.code import task_families
 from store.code.completion import ENTRY_PATH as ENTRY_PATH
 from store.code.python_syntax import parse_python
@@ -37,6 +36,9 @@ from store.foreign import left_out, text_files
 from store.foreign.text_files import Fields, clean, measure
 from store.ids import content_id
 from store.importers.reading import sources
+from store.rollouts.attempt_rows import Attempt as Attempt
+from store.rollouts.attempt_rows import AttemptRows, select_stated
+from store.rollouts.attempt_rows import read_content as read_content
 from store.writing.bundle import Bundle
 
 log = logging.getLogger(__name__)
@@ -77,71 +79,15 @@ class TaskOrigin(Origin):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Attempt:
-    """One attempt: everything that its verdict and its figures refer to."""
+class BundleRows(AttemptRows):
+    """Collects the rows of one bundle; its id is that of its run."""
 
-    place: tuple[str | None, ...] = ()
-    """What distinguishes it in its source; part of every id."""
-    generation_id: str = ""
-    policy: str
-    task_id: str | None = None
-    problem: str | None = None
-    kernel_id: str | None = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class BundleRows:
-    """Collects the rows of one bundle, each key once."""
-
-    source: str
-    """Importer or repository that the rows come from."""
-    source_revision: str | None
-    """Its revision."""
-    license: str | None
-    """SPDX identifier that the source states."""
     importer: str
     """Name of the importer."""
-    namespace: str
-    """Name from which the ids of attempts and figures follow."""
-    run_id: str = ""
-    """Id of the bundle, which is that of its run; empty while a file is only checked."""
     is_new: bool = True
     """Whether the lake lacks the bundle."""
-    tables: dict[str, dict[tuple[str, ...], dict[str, Any]]] = field(
-        default_factory=dict[str, dict[tuple[str, ...], dict[str, Any]]]
-    )
     began: datetime = field(default_factory=lambda: datetime.now(UTC))
     """When the import of the bundle began."""
-
-    def add(self, table: str, key: tuple[str, ...], row: dict[str, Any]) -> bool:
-        """Add a row unless its key is there already; return whether it was added."""
-        rows = self.tables.setdefault(table, {})
-        if key in rows:
-            return False
-        rows[key] = row
-        return True
-
-    def shrink(self, sizes: Mapping[str, int]) -> None:
-        """Remove what was added since the tables had these sizes."""
-        for table, rows in self.tables.items():
-            while len(rows) > sizes.get(table, 0):
-                rows.popitem()
-
-    def under(self, license: str | None) -> BundleRows:
-        """Return a builder of rows under another license, for the same bundle."""
-        return replace(self, license=license)
-
-    def origin(self, source: str | None = None) -> dict[str, str | None]:
-        """Return the columns that state where a row comes from."""
-        return {
-            "source": source or self.source,
-            "source_revision": self.source_revision,
-            "license": self.license,
-        }
-
-    def identify(self, place: Iterable[str | None]) -> str:
-        """Return the id of the attempt at a place of the source."""
-        return content_id("generation", self.namespace, *place)
 
     def add_task(self, code: str) -> str:
         """Add a task with its default workload and return its id."""
@@ -211,121 +157,12 @@ class BundleRows:
             if key in labeled:
                 self.add("splits", key, dict(row))
 
-    def add_policy(self, name: str, kind: str, **columns: Any) -> str:
-        """Add a policy with its name as id, and return the id."""
-        self.add("policies", (name,), {"policy_id": name, "name": name, "kind": kind, **columns})
-        return name
-
     def add_device(self, model: str, namespace: str | None = None) -> str:
         """Add a GPU that is known by its name only, and return its id."""
         device_id = content_id("device", namespace or self.namespace, model)
         row = {"device_id": device_id, "name": gpu_name(model), "kind": "cuda", "model": model}
         self.add("devices", (device_id,), row)
         return device_id
-
-    def add_kernel(
-        self,
-        files: Mapping[str, str],
-        *,
-        source: str | None = None,
-        entry_path: str = ENTRY_PATH,
-        entry_point: str = "ModelNew",
-    ) -> str:
-        """Add a kernel, given as path to text, and return its id."""
-        kernel_id = ids.kernel_id(files, entry_path, entry_point)
-        others = [
-            {"path": path, "code": text}
-            for path, text in sorted(files.items())
-            if path != entry_path
-        ]
-        row = {
-            "kernel_id": kernel_id,
-            "code": files[entry_path],
-            "path": entry_path,
-            "entry_point": entry_point,
-            "other_files": others or None,
-            **self.origin(source),
-        }
-        self.add("kernels", (kernel_id,), row)
-        return kernel_id
-
-    def add_code(
-        self, code: str | None, *, path: str = ENTRY_PATH, entry_point: str = "ModelNew"
-    ) -> str | None:
-        """Add a kernel of one file and return its id, or None if there is no code."""
-        if code is None:
-            return None
-        return self.add_kernel({path: code}, entry_path=path, entry_point=entry_point)
-
-    def parse_completion(
-        self, completion: str, finish_reason: str = "stop"
-    ) -> tuple[str | None, dict[str, Any]]:
-        """Add the kernel that a completion has; return its id, and the columns of its attempt."""
-        parsed = completions.parse_completion(completion, finish_reason)
-        kernel_id = None
-        if parsed.code is not None:
-            files = {parsed.path: parsed.code, **dict(parsed.other_files)}
-            kernel_id = self.add_kernel(
-                files, entry_path=parsed.path, entry_point=parsed.entry_point
-            )
-        return kernel_id, {
-            "completion": completion,
-            "parse_error": parsed.parse_error,
-            "analysis": parsed.analysis,
-            "design": parsed.design,
-        }
-
-    def add_prompt(
-        self, messages: Sequence[Mapping[str, str]], task_id: str | None, purpose: str = "eval"
-    ) -> str | None:
-        """Add a prompt and return its id, or None if it has no messages."""
-        if not messages:
-            return None
-        prompt_id = ids.prompt_id(messages)
-        row = {
-            "prompt_id": prompt_id,
-            "messages": ids.messages_json(messages),
-            "task_id": task_id,
-            "purpose": purpose,
-        }
-        self.add("prompts", (prompt_id,), row)
-        return prompt_id
-
-    def add_attempt(
-        self,
-        place: Sequence[str | None],
-        *,
-        policy: str,
-        policy_kind: str = "model",
-        task_id: str | None = None,
-        problem: str | None = None,
-        kernel_id: str | None = None,
-        generation_id: str | None = None,
-        **columns: Any,
-    ) -> Attempt:
-        """Add an attempt; `columns` are further columns of the table generations."""
-        self.add_policy(policy, policy_kind)
-        generation_id = generation_id or self.identify(place)
-        row = {
-            "generation_id": generation_id,
-            "run_id": self.run_id,
-            "task_id": task_id,
-            "problem": problem,
-            "policy_id": policy,
-            "kernel_id": kernel_id,
-            **self.origin(),
-            "created_at": datetime.now(UTC),
-            **_select_stated(columns),
-        }
-        self.add("generations", (generation_id,), row)
-        return Attempt(
-            place=tuple(place),
-            generation_id=generation_id,
-            policy=policy,
-            task_id=task_id,
-            problem=problem,
-            kernel_id=kernel_id,
-        )
 
     def add_verdict(
         self,
@@ -364,7 +201,7 @@ class BundleRows:
             "status": status,
             "reason": reason or (None if status == "correct" else "unspecified"),
             **self.origin(),
-            **_select_stated(columns),
+            **select_stated(columns),
         }
         self.add("evaluations", (evaluation_id,), row)
 
@@ -453,7 +290,7 @@ class BundleRows:
         )
         self.add("runs", (self.run_id,), run | self.origin(what))
         self.add("run_ends", (self.run_id,), store.make_end(self.run_id))
-        tables: dict[str, Any] = {name: list(rows.values()) for name, rows in self.tables.items()}
+        tables: dict[str, Any] = self.list_tables()
         if "kernels" in tables:
             tables["kernel_features"] = store.extract_row_features(tables["kernels"])
         return Bundle(bundle_id=self.run_id, message=message, tables=tables)
@@ -543,24 +380,6 @@ def read_messages(value: Any, place: str) -> list[dict[str, str]]:
     raise ImportFailed(f"{place}: prompt is {type(value).__name__}, no text and no messages")
 
 
-def read_content(content: Any) -> str | None:
-    """Return the text of a message's content: a text, or a list of parts."""
-    if content is None or isinstance(content, str):
-        return content
-    if not isinstance(content, list):
-        return json.dumps(content, default=str)
-    parts: list[str] = []
-    for part in cast("list[Any]", content):
-        if isinstance(part, str):
-            parts.append(part)
-        elif isinstance(part, dict):
-            text = cast("dict[str, Any]", part).get("text")
-            kind = str(cast("dict[str, Any]", part).get("type"))
-            if kind not in _CALL_PARTS:
-                parts.append(text if isinstance(text, str) else f"[{kind[:40]}]")
-    return "\n".join(parts)
-
-
 @lru_cache(maxsize=4096)
 def _classify(code: str) -> str | None:
     try:
@@ -568,10 +387,6 @@ def _classify(code: str) -> str | None:
     except ImportFailed:
         return None
     return task_families.classify_family(code)
-
-
-def _select_stated(columns: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in columns.items() if value is not None}
 
 
 @dataclass(frozen=True)
