@@ -10,7 +10,6 @@ name gets its id as a name.
 from __future__ import annotations
 
 import json
-import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
@@ -22,7 +21,7 @@ from store.commandline.display import list_rows
 from store.errors import ExportRefused
 from store.explore.page.texts import read_messages
 from store.exporters.writing.run import OfRun, find_run
-from store.foreign.atif import EXTRA, ROLES, VERSIONS
+from store.foreign.atif import EXTRA, ROLES, TOKENS, VERSIONS
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 
@@ -167,14 +166,8 @@ def _make_step(number: int, row: Mapping[str, Any]) -> dict[str, Any]:
         "message": row["content"] or "",
     }
     if is_agent:
-        logprobs = row.get("sampler_logprobs")
-        metrics = {
-            **{name: told[name] for name in _TOKENS},
-            "prompt_token_ids": row.get("prompt_ids"),
-            "completion_token_ids": row.get("completion_ids"),
-            # JSON has no infinity.
-            "logprobs": logprobs if all(map(math.isfinite, logprobs or ())) else None,
-        }
+        metrics = {name: told[name] for name in _TOKENS}
+        metrics |= {of_atif: row.get(name) for name, of_atif in TOKENS.items()}
         step |= {"model_name": told["model"], "reasoning_content": told["reasoning"]}
         step["metrics"] = _drop_missing(metrics) or None
         told = {}

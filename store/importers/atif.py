@@ -2,11 +2,11 @@
 
 Reads one trajectory.json or a folder with any number of them, in the models of harbor 0.25. A
 trajectory gets a row in `sessions`, with its steps in `session_steps` and its tool calls, with what
-was observed, in `tool_calls`. Each kernel that the agent writes is an attempt that continues the
-one before it. Steps that are copied from an earlier trajectory are left out, and embedded subagents
-are sessions of their own. The trial's result.json or else its folder names the task. What the
-verifier says there, in reward.json or in reward.txt becomes claims on the last attempt, with the
-end of its output.
+was observed, in `tool_calls`. Each kernel that the agent writes, and each answer with token ids or
+log-probabilities, is an attempt that continues the one before it. Steps that are copied from an
+earlier trajectory are left out, and embedded subagents are sessions of their own. The trial's
+result.json or else its folder names the task. What the verifier says there, in reward.json or in
+reward.txt becomes claims on the last attempt with a kernel, with the end of its output.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 import store
 from store.errors import ImportFailed
 from store.foreign import left_out
-from store.foreign.atif import EXTRA, OF_CALL, OF_SESSION, OF_STEP, ROLES, VERSIONS
+from store.foreign.atif import EXTRA, OF_CALL, OF_SESSION, OF_STEP, ROLES, TOKENS, VERSIONS
 from store.foreign.text_files import NOTHING_STORED, Fields, read_figure
 from store.importers.reading import pieces, sources
 from store.importers.reading.pieces import read_content
@@ -217,6 +217,7 @@ def _read_step(step: Fields, about: dict[str, Any], number: int, role: str) -> d
         "at": step.values.get("timestamp"),
         "prompt_tokens": metrics.values.get("prompt_tokens"),
         "completion_tokens": metrics.values.get("completion_tokens"),
+        "tokens": {name: metrics.values.get(of_atif) for name, of_atif in TOKENS.items()},
         "calls": [*calls.values(), *loose],
     } | _read_extra(step, OF_STEP)
 

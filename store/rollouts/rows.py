@@ -99,6 +99,12 @@ def make_rollout_rows(
     return rows.list_tables()
 
 
+def add_tokens(rows: AttemptRows, generation_id: str, tokens: Rollout) -> None:
+    """Add the lists by token of an imported attempt; raises RolloutRejected."""
+    origin = RolloutOrigin(run_id=rows.run_id, policy="")
+    _RolloutRows(origin, 0, tokens, rows).add_tokens(generation_id, tokens, None)
+
+
 @dataclass
 class _RolloutRows:
     """The rows of one rollout."""

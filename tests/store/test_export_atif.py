@@ -118,6 +118,13 @@ def test_sessions_come_back_without_loss(lake: store.Lake, tmp_path: Path) -> No
         run_import(writer, importer, tmp_path / "out", importer.Config())
     with store.open(again) as opened:
         stored = read_rows(opened)
+        assert opened.sql(
+            "SELECT completion, prompt_ids, completion_ids, sampler_logprobs FROM rollout_tokens "
+            "JOIN generations USING (generation_id)"
+        ).rows() == [
+            {"completion": "b", "prompt_ids": [1, 2, 3], "completion_ids": [7, 8],
+             "sampler_logprobs": [-0.5, -0.25]}
+        ]  # fmt: skip
         export(opened, atif, tmp_path / "twice", OfRun())
     trajectory = [[row for row in rows if "t" in (row.get("name"), row.get("session"))]
                   for rows in stored]  # fmt: skip
@@ -136,7 +143,7 @@ def test_sessions_come_back_without_loss(lake: store.Lake, tmp_path: Path) -> No
         {one["session_id"]: one for one in map(read_document, sorted(folder.glob("*/*.json")))}
         for folder in (tmp_path / "out", tmp_path / "twice")
     )
-    for name in ("first", ".."):
+    for name in ("first", "..", "t"):
         assert first[name]["steps"] == second[name]["steps"]
 
 

@@ -10,8 +10,10 @@ Readers of transcripts yield steps in one form. A step is `Fields` with these na
     content, reasoning, model, at, prompt_tokens, completion_tokens
     given    true for a message of the prompt that another session wrote
     calls    list of objects: tool, arguments, result, is_error
+    tokens   object of lists by token: prompt_ids, completion_ids, loss_mask, sampler_logprobs
 
-Each kernel that a step writes to a file, passes to a tool or states in its text is an attempt.
+Each kernel that a step writes to a file, passes to a tool or states in its text is an attempt, and
+so is an answer with tokens.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from typing import Any, cast
 from store.code.completion import ENTRY_POINT
 from store.code.entry_points import choose_stored
 from store.code.languages import find_language
-from store.errors import ImportFailed
+from store.errors import ImportFailed, RolloutRejected
 from store.foreign import left_out, text_files
 from store.foreign.text_files import Fields, clean
 from store.ids import content_id
@@ -43,6 +45,7 @@ from store.importers.reading.pieces import (
     read_content,
 )
 from store.importers.reading.session_files import SessionFiles, is_kernel
+from store.rollouts.rows import add_tokens
 
 MAX_OPEN_STEPS = 1_000
 MAX_OPEN_BYTES = 64 << 20
@@ -74,7 +77,8 @@ class _Session:
     attempts: int = 0
     before: Attempt | None = None
     """Attempt that the next one continues."""
-    kernel_id: str | None = None
+    last: Attempt | None = None
+    """The last attempt with a kernel."""
     opening: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
     """Messages before the first answer: the prompt of all attempts."""
     answered: bool = False
@@ -151,8 +155,11 @@ class SessionRows:
             state.answered = True
         elif not state.answered and content is not None and role != "tool":
             state.opening.append({"role": role, "content": content})
-        kernel_ids: list[str] = []
+        kernel_ids: list[str | None] = []
+        tokens: dict[str, Any] = {}
         if is_answer:
+            stated_tokens = step.inner("tokens").values.items()
+            tokens = {key: value for key, value in stated_tokens if value is not None}
             written: dict[str, str] = {}
             for call in calls:
                 if call["is_error"] is not True:
@@ -167,11 +174,14 @@ class SessionRows:
                 stated, _ = rows.parse_completion(content)
                 kernel_ids += [] if stated is None else [stated]
         attempt_id = None
+        if tokens and not kernel_ids:
+            kernel_ids.append(None)
         for place, kernel_id in enumerate(kernel_ids):
-            # An edit that leaves the text as it was is no new attempt.
-            if kernel_id == state.kernel_id:
-                continue
             is_last = place == len(kernel_ids) - 1
+            is_same = state.last is not None and kernel_id == state.last.kernel_id
+            # An edit that leaves the text as it was is no new attempt.
+            if is_same and not (tokens and is_last):
+                continue
             state.before = rows.add_attempt(
                 ["session", session_id, str(number), *([] if is_last else [str(place)])],
                 policy=policy,
@@ -187,8 +197,13 @@ class SessionRows:
                 **(_read_tokens(step) if is_last else {}),
             )
             state.attempts += 1
-            state.kernel_id = kernel_id
+            state.last = state.last if kernel_id is None else state.before
             attempt_id = state.before.generation_id
+        if tokens and attempt_id is not None:
+            try:
+                add_tokens(rows, attempt_id, tokens)
+            except RolloutRejected as error:
+                left_out.refuse(ImportFailed(f"{step.where}: {error.key} {error.why}"))
         row = step_row | {"generation_id": attempt_id}
         rows.add("session_steps", (session_id, str(number)), row)
         for call in calls:
@@ -228,7 +243,7 @@ class SessionRows:
                 parse_error="the session wrote no kernel",
                 trajectory_id=session_id,
             )
-        return state.before
+        return state.last or state.before
 
     def identify(self, name: str) -> str:
         """Return the id of the session that the source calls `name`."""
