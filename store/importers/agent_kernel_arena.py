@@ -6,7 +6,8 @@ milliseconds become claims; a time of 0 is a missing one. A speedup is over the 
 kernel, or over PyTorch for a task that starts from PyTorch, so its metric is speedup_over_original.
 Its quote says so if baseline and kernel were timed by different methods. Held-out results
 (heldout_task_result.yaml) are not read. Of the tasks of its repository (config.yaml without a
-result), the kernels to start from are read.
+result), the kernels to start from are read; each other file with device code of a task, such as
+its reference, is an attempt of its own.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from store.importers.reading.session_files import is_kernel
 
 NAME = "agent-kernel-arena"
 RESULT, TASK = "task_result.yaml", "config.yaml"
+_DEVICE = (".hip", ".cu", ".cuh")
 _AGENT = re.compile(r"Optimized by (\S{1,100}) using")
 _WORKSPACE = re.compile(r"[^_]+_([^_]+)_(.+)")
 
@@ -65,6 +67,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         task = file.with_name(TASK)
         with left_out.errors():
             parts = [*_list_sources(task, folder)] if task.is_file() else []
+            parts += [] if file.name == RESULT else _list_others(file, parts)
             listed = [file, *([task] if task.is_file() and task != file else []), *parts]
             documents.setdefault(file.resolve().parents[1], []).extend(listed)
     parse = partial(_parse, folder=folder)
@@ -97,16 +100,25 @@ def _list_sources(task: Path, folder: Path) -> list[Path]:
     return files
 
 
+def _list_others(task: Path, named: list[Path]) -> list[Path]:
+    """Return the other files of a task's folder that may have device code."""
+    files = (one for suffix in _DEVICE for one in sorted(task.parent.rglob(f"*{suffix}")))
+    return [one for one in files if one not in named]
+
+
 def _parse(file: Path, folder: Path) -> Iterator[Fields]:
     if file.name == TASK and not file.with_name(RESULT).is_file():
         named = [*_list_sources(file, folder)]
-        texts = {
-            one.relative_to(file.parent).as_posix(): sources.read_text(one, folder) for one in named
-        }
         name = file.parent.relative_to(folder).as_posix()
-        values = {"task_name": name, "agent": "original", "files": texts, "place": ["task", name]}
-        if any(map(is_kernel, texts.values())):
-            yield Fields(values=values, where=str(file))
+        for files in (named, *([one] for one in _list_others(file, named))):
+            texts = {
+                one.relative_to(file.parent).as_posix(): sources.read_text(one, folder)
+                for one in files
+            }
+            place = ["task", name, *(() if files is named else texts)]
+            values = {"task_name": name, "agent": "original", "files": texts, "place": place}
+            if any(map(is_kernel, texts.values())):
+                yield Fields(values=values, where=str(file))
     if file.name != RESULT:
         return
     about = text_files.parse_yaml(sources.read_text(file, folder), str(file))

@@ -3,7 +3,8 @@
 A definition becomes a task: its reference code, followed by a Model and input generators in
 KernelBench's format that this importer writes. Axes that vary are names of the task's module, which
 each workload sets. Inputs that a dataset keeps in files (safetensors) are not generated; such
-workloads say so. Solutions become kernels, verdicts of traces become evaluations of
+workloads say so. A solution of a definition that the dataset lacks is an attempt at a problem of
+this name. Solutions become kernels, verdicts of traces become evaluations of
 flashinfer-bench, and latencies and speedups become claims.
 """
 
@@ -38,9 +39,9 @@ class Config(pieces.Origin):
 
 @dataclass(kw_only=True)
 class _Parts:
-    """A definition with what belongs to it."""
+    """A definition, or only its name, with what belongs to it."""
 
-    definition: flashinfer.Definition
+    definition: flashinfer.Definition | str
     solutions: list[flashinfer.Solution] = field(default_factory=list[flashinfer.Solution])
     traces: list[flashinfer.Trace] = field(default_factory=list[flashinfer.Trace])
     """Those of workloads/ first, then those with verdicts."""
@@ -87,16 +88,26 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             continue
         for text, fields in _read_objects(file, root):
             with left_out.errors():
-                if is_solution:
-                    parts = dataset[flashinfer.require_known(fields, dataset.keys())]
-                    parts.solutions.append(flashinfer.parse_solution(fields))
-                else:
-                    trace = flashinfer.parse_trace(fields, dataset.keys())
-                    parts = dataset[trace.definition]
-                    parts.traces.append(trace)
+                part = flashinfer.parse_solution(fields) if is_solution else None
+                trace = None if is_solution else flashinfer.parse_trace(fields)
+                name = fields.require_text("definition")
+                parts = dataset.setdefault(name, _Parts(definition=name))
+                parts.solutions += [] if part is None else [part]
+                parts.traces += [] if trace is None else [trace]
                 parts.hashes.append(content_id(text))
+                if is_solution or not isinstance(parts.definition, str):
+                    left_out.note_kept()
+    for name, parts in [*dataset.items()]:
+        for trace in parts.traces if isinstance(parts.definition, str) else ():
+            if parts.solutions:
                 left_out.note_kept()
-    splits = pieces.decide_splits(NAME, [one.definition.op_type for one in dataset.values()], lake)
+            else:
+                dataset.pop(name, None)
+                left_out.refuse(ImportFailed(f"{trace.where}: there is no definition {name!a:.80}"))
+    families = [
+        one.definition.op_type for one in dataset.values() if not isinstance(one.definition, str)
+    ]
+    splits = pieces.decide_splits(NAME, families, lake)
     reading = pieces.Import(
         *(lake, NAME, config),
         source_revision=config.source_revision or sources.git_head(root) or "unknown",

@@ -4,7 +4,7 @@ A row has the CUDA code of a kernel, the thought behind it, whether it is correc
 milliseconds, its speedup over PyTorch and over torch.compile, profiles, and the names of task and
 direction. Runtimes and speedups become claims; profiles become analyses. Tasks of robust-kbench
 take their inputs from configuration files, which KernelBench's form does not have: attempts have a
-problem and no task.
+problem and no task. A kernel in another file of the checkout is an attempt without figures.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
+from store.importers.reading.session_files import is_kernel
 
 NAME = "robust-kbench"
 POLICY = "robust-kbench"
@@ -62,14 +63,44 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         source="SakanaAI/robust-kbench",
         source_revision=config.source_revision or sources.git_head(root),
     )
+    codes: set[str | None] = set()
+    """Those of results.csv."""
     yield from reading.read(
         (pieces.open_documents(file.name, [file], root, parse) for file in files),
-        lambda: partial(_add, config.gpu),
+        lambda: partial(_add, config.gpu, codes),
     )
+    if others := sorted(root.rglob("*.cu")) if root.is_dir() else []:
+        parse_kernel = partial(_parse_kernel, root=root)
+        yield from reading.read(
+            [pieces.open_documents("kernels", others, root, parse_kernel)],
+            lambda: partial(_add_kernel, codes),
+        )
 
 
-def _add(gpu: str, rows: pieces.BundleRows, row: Fields) -> None:
+def _parse_kernel(file: Path, root: Path) -> Iterator[Fields]:
+    code = sources.read_text(file, root)
+    if is_kernel(code):
+        # highlighted/TASK/forward/kernel.cu, tasks/TASK/forward.cu
+        folders, stem = file.relative_to(root).parts[:-1], file.stem
+        problem = "/".join([*folders[1:], *([] if stem == "kernel" else [stem])]) or stem
+        place = file.relative_to(root).as_posix()
+        yield Fields(values={"problem": problem, "code": code, "place": place}, where=str(file))
+
+
+def _add_kernel(codes: set[str | None], rows: pieces.BundleRows, file: Fields) -> None:
+    if (code := file.code("code")) not in codes:
+        rows.add_attempt(
+            [file.require_text("place")],
+            policy=POLICY,
+            policy_kind="released",
+            problem=file.require_text("problem"),
+            kernel_id=rows.add_code(code, path="kernel.cu", entry_point="forward"),
+        )
+
+
+def _add(gpu: str, codes: set[str | None], rows: pieces.BundleRows, row: Fields) -> None:
     code, task, name = row.code("Code"), row.require_text("task_name"), row.text("Kernel Name")
+    codes.add(code)
     problem = f"{task}/{'forward' if row.flag('forward') else 'backward'}"
     place = [problem, row.text("Batch ID") or "", row.text("Sample ID") or "", name or ""]
     attempt = rows.add_attempt(

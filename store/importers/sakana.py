@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import ast
 import json
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, partial
@@ -19,11 +18,10 @@ from pathlib import Path
 import store
 from store.code import task_families
 from store.commandline.members import DeviceModel
+from store.errors import ImportFailed
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
-
-log = logging.getLogger(__name__)
 
 NAME = "sakana"
 SUITE = "kernelbench"
@@ -88,9 +86,7 @@ def _add(gpu: str, rows: pieces.BundleRows, row: Fields) -> None:
     place = f"{row.where.rpartition(', ')[0]}, PyTorch_Code_Module"
     family = None if task_code is None else _classify(task_code, place)
     if task_code is None or family is None or code is None:
-        if rows.run_id:
-            log.warning("%s has no task or no code", row.where)
-        return
+        raise ImportFailed(f"{row.where} has no task or no code")
     task_id = rows.add_task(task_code)
     level, problem = row.whole("Level_ID"), row.whole("Task_ID")
     if level is not None and problem is not None:

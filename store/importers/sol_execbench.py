@@ -155,7 +155,7 @@ def _add(version: int, rows: pieces.BundleRows, problem: Fields) -> None:
         known.add(solution.name)
     unknown = 0
     for one in problem.values.get("traces") or ():
-        trace = flashinfer.parse_trace(one, {definition.name})
+        trace = flashinfer.parse_trace(one)
         if trace.solution in known:
             of_trace.add_verdict(trace)
         else:

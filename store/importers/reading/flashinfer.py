@@ -201,8 +201,8 @@ def parse_workload(fields: Fields) -> Workload:
     )
 
 
-def parse_trace(fields: Fields, known: Set[str]) -> Trace:
-    """Return a trace; raises ImportFailed for an unknown definition or status."""
+def parse_trace(fields: Fields) -> Trace:
+    """Return a trace; raises ImportFailed for an unknown status."""
     evaluation = None
     if fields.values.get("evaluation") is not None:
         evaluation = fields.inner("evaluation")
@@ -213,20 +213,12 @@ def parse_trace(fields: Fields, known: Set[str]) -> Trace:
                 f"Known are {', '.join(STATUSES)}.",
             )
     return Trace(
-        definition=require_known(fields, known),
+        definition=fields.require_text("definition"),
         workload=parse_workload(fields.inner("workload")),
         solution=fields.text("solution"),
         evaluation=evaluation,
         where=fields.where,
     )
-
-
-def require_known(fields: Fields, known: Set[str]) -> str:
-    """Return the definition that an object names; raises ImportFailed if it is unknown."""
-    name = fields.require_text("definition")
-    if name not in known:
-        raise ImportFailed(f"{fields.where}: there is no definition {name!a:.80}")
-    return name
 
 
 def _refuse_surrogates(fields: Fields) -> None:
@@ -358,25 +350,30 @@ def _scalar(workload: Workload | None, name: str) -> int | float | bool:
 
 @dataclass
 class TraceRows:
-    """Adds the rows of one definition to a bundle; the importer's name is that of its suite."""
+    """Adds the rows of one definition to a bundle; the importer's name is that of its suite.
+
+    A definition without its text is no task: solutions are attempts at the problem of this name.
+    """
 
     rows: BundleRows
-    definition: Definition
+    definition: Definition | str
     evaluator: str
     evaluator_version: int
     level: int | None = None
-    _task_id: str = ""
+    _task_id: str | None = None
     _solutions: dict[str, Attempt] = field(default_factory=dict[str, Attempt])
 
     def add_workload(self, workload: Workload) -> str:
         """Add a workload, and with the first one the task; return its id."""
-        task_id = self._add_task(workload)
+        task_id, definition = self._add_task(workload), self.definition
+        if isinstance(definition, str) or task_id is None:
+            return workload.uuid
         axes: dict[str, object] = {
-            name: workload.axes[name] for name in self.definition.variables if name in workload.axes
+            name: workload.axes[name] for name in definition.variables if name in workload.axes
         }
         axes |= {
             scalar_name(one.name): _scalar(workload, one.name)
-            for one in self.definition.inputs
+            for one in definition.inputs
             if one.shape is None
         }
         if not workload.from_files:
@@ -392,10 +389,11 @@ class TraceRows:
             solution.files, entry_path=solution.entry_path, entry_point=solution.entry_point
         )
         self._solutions[solution.name] = self.rows.add_attempt(
-            [task_id, solution.name, kernel_id],
+            [task_id or self.name, solution.name, kernel_id],
             policy=f"{self.rows.importer}/{solution.author}",
             policy_kind="released",
             task_id=task_id,
+            problem=self.name if task_id is None else None,
             kernel_id=kernel_id,
         )
 
@@ -411,7 +409,8 @@ class TraceRows:
         hardware = hardware.replace("_", " ")
         workload_id = self.add_workload(trace.workload)
         stated = json.dumps(dict(evaluation.values), sort_keys=True)
-        place = (self._task_id, attempt.kernel_id, workload_id, hardware, stated)
+        place = (self._task_id or self.name, attempt.kernel_id, workload_id, hardware, stated)
+        quote = f"{self.name}, workload {trace.workload.uuid} on {hardware}"
         status, reason = STATUSES[evaluation.require_text("status")]
         difference = evaluation.inner("correctness").values.get("max_absolute_error")
         rows.add_verdict(
@@ -421,6 +420,7 @@ class TraceRows:
             gpu=hardware,
             status=status,
             reason=reason,
+            quote=quote,
             evaluation_id=content_id("evaluation", suite, *place),
             workload_id=workload_id,
             log=(evaluation.prose("log") or "")[:LOG_CHARACTERS] or None,
@@ -436,23 +436,27 @@ class TraceRows:
                 attempt,
                 metric,
                 read_figure(performance.get(name), 0) or None,
-                f"{self.definition.name}, workload {trace.workload.uuid} on {hardware}",
+                quote,
                 gpu=hardware,
                 baseline=baseline,
                 claim_id=content_id("claim", suite, *place, metric),
             )
 
-    def _add_task(self, first: Workload | None) -> str:
+    @property
+    def name(self) -> str:
+        """Name of the definition."""
+        return self.definition if isinstance(self.definition, str) else self.definition.name
+
+    def _add_task(self, first: Workload | None) -> str | None:
         """Add the task unless it was added; `first` sets the axes of its text. Return its id."""
-        if not self._task_id:
-            name = self.definition.name
+        if self._task_id is None and not isinstance(self.definition, str):
             self._task_id = self.rows.add_task(task_text(self.definition, first))
             self.rows.add_label(
                 self._task_id,
                 family=self.definition.op_type,
                 suite=self.rows.importer,
                 revision=str(self.rows.source_revision),
-                name=name,
+                name=self.name,
                 level=self.level,
             )
         return self._task_id
