@@ -207,7 +207,10 @@ def report_sizes(lake: Path, files: dict[str, Path], options: argparse.Namespace
 
 
 def report_reading(lake: Path, steps: int) -> None:
-    """Print how long it takes to read a step and a view over the last 100 steps."""
+    """Print how long it takes to read a step and a view over the last 100 steps.
+
+    Processor time says what an idle machine needs, and the load how many shared this one.
+    """
     first = max(0, steps - 100)
     questions: dict[str, Callable[[store.Lake], object]] = {
         "rows of one step": lambda opened: opened.run(
@@ -217,15 +220,20 @@ def report_reading(lake: Path, steps: int) -> None:
             f"FROM rollout_steps WHERE step >= {first}"
         ).arrow(),
     }
-    print("\n| read | ms, first | ms, median of 5 |\n|---|---|---|")
+    print("\n| read | ms, first | ms, median of 5 | ms of processor, median | load |")
+    print("|---|---|---|---|---|")
     with store.open(str(lake)) as opened:
         for name, ask in questions.items():
             taken: list[float] = []
+            worked: list[float] = []
             for _ in range(6):
-                began = time.perf_counter()
+                began, before = time.perf_counter(), time.process_time()
                 ask(opened)
                 taken.append((time.perf_counter() - began) * 1e3)
-            print(f"| {name} | {taken[0]:,.0f} | {np.median(taken[1:]):,.0f} |")
+                worked.append((time.process_time() - before) * 1e3)
+            median, own = np.median(taken[1:]), np.median(worked[1:])
+            load = os.getloadavg()[0]
+            print(f"| {name} | {taken[0]:,.0f} | {median:,.0f} | {own:,.0f} | {load:.0f} |")
 
 
 def measure_wandb(

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hub.server import HubServer
+from hub.server import TOKEN, HubServer
 from hub.test_publish import tables
 from import_sources import count, import_source, kernel, query, write_lines
 
@@ -125,9 +129,18 @@ def test_licenses_that_forbid_redistribution_stop_a_publication(
     assert server.repos == {}
 
 
+_LOAD_TOKENS = """
+import json, sys
+from datasets import load_dataset
+rows = load_dataset(sys.argv[1], "rollout_tokens", split="train", revision="v2")
+names = {"ids": "completion_ids", "logprobs": "sampler_logprobs", "mask": "loss_mask"}
+print(json.dumps([{key: row[name] for key, name in names.items()} for row in rows]))
+"""
+
+
 @pytest.mark.slow
 def test_tokens_leave_only_if_they_are_asked_for_and_tell_nothing_that_was_removed(
-    tmp_path: Path, hub: Hub
+    tmp_path: Path, server: HubServer, hub: Hub
 ) -> None:
     lake, other = tmp_path / "lake", tmp_path / "other"
     call = {"id": "c", "function": {"name": "cat", "arguments": "{}"}}
@@ -140,7 +153,12 @@ def test_tokens_leave_only_if_they_are_asked_for_and_tell_nothing_that_was_remov
         run.log_rollouts(
             [
                 {"completion": talk, "completion_ids": [1, 2, 3]},
-                {"completion": talk[-1:], "completion_ids": [4]},
+                {
+                    "completion": talk[-1:],
+                    "completion_ids": [4],
+                    "sampler_logprobs": [-0.5],
+                    "loss_mask": [True],
+                },
             ]
         )
     plain = publish(str(lake), REPO, Options(tag="v1"), hub=hub)
@@ -150,4 +168,14 @@ def test_tokens_leave_only_if_they_are_asked_for_and_tell_nothing_that_was_remov
     assert "left out: 1 of rollout_tokens" in named.notices
     pull(str(other), f"{REPO}@v2", hub=hub)
     assert query(other, "SELECT completion_ids FROM rollout_tokens") == [([4],)]
+    loaded = subprocess.run(
+        [sys.executable, "-c", _LOAD_TOKENS, REPO],
+        env=os.environ | {
+            "HF_ENDPOINT": server.url, "HF_TOKEN": TOKEN, "HF_HOME": str(tmp_path / "home"),
+            "HF_HUB_DISABLE_XET": "1",
+        },
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert loaded.returncode == 0, loaded.stderr
+    assert json.loads(loaded.stdout) == [{"ids": [4], "logprobs": [-0.5], "mask": [True]}]
     assert integrity.check(Location.of(str(other))) == []

@@ -207,8 +207,8 @@ def test_an_import_that_is_repeated_or_goes_on_adds_what_is_new(tmp_path: Path) 
         ("traces", {"solution": "other"}, r"line 1: there is no solution 'other'"),
         (
             "traces",
-            {"workload": {"axes": {"batch_size": "4"}}},
-            r"line 1, workload, axes: batch_size is str",
+            {"workload": {"axes": {"batch_size": [4]}}},
+            r"batch_size is list",
         ),
         ("definitions", {"axes": {"run": {"type": "var"}}}, "axis 'run' cannot be a name"),
         ("definitions", {"axes": {"x y": {"type": "var"}}}, "axis 'x y' cannot be a name"),
@@ -230,13 +230,9 @@ def test_what_is_malformed_is_left_out_with_its_place(
     source = dataset(tmp_path / "trace", trace(workload(), verdict()))
     written = next(iter((source / file).rglob("*.json*")))
     written.write_text(json.dumps(json.loads(written.read_text("utf-8")) | change), "utf-8")
-    if file == "definitions":
-        with pytest.raises(ImportFailed, match=message):
-            import_source(tmp_path / "lake", source)
-    else:
-        assert import_source(tmp_path / "lake", source).left_out >= 1
-        assert message.removeprefix("line 1: ") in caplog.text
-    kept = int(file == "traces")
+    assert import_source(tmp_path / "lake", source).left_out >= 1
+    assert message.removeprefix("line 1: ") in caplog.text
+    kept = int(file != "solutions")
     with store.open(str(tmp_path / "lake")) as lake:
         assert lake.sql("SELECT count(*) AS n FROM kernels").rows() == [{"n": kept}]
 
