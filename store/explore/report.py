@@ -9,17 +9,20 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import store
 from store.dossier.pages import MOST_IDS, choose_id
+from store.errors import FlywheelError
 from store.explore.page import answers, charts, texts
 from store.explore.page.model import SQL, Row, Told, bind_question, group_rows
 from store.explore.page.render import get_environment, read_style
 from store.explore.page.tables import build_address, format_value
 from store.lake import exclusions
+from store.receipts.receipt import make_receipt, write_receipt
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -60,6 +63,13 @@ class Answer:
     rows: list[Row]
     link: str = ""
     svg: str = ""
+    receipt: bytes = b""
+    """Receipt of the kernel that the answer is about, if it is about one."""
+
+    @property
+    def receipt_name(self) -> str:
+        """Name of the receipt's file beside the report."""
+        return f"receipt-{self.rows[0]['kernel_id'][:12]}.json" if self.receipt else ""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +126,7 @@ def answer_section(lake: Lake, section: Section) -> Answer:
     """Ask the question of a section, and tell and draw its rows."""
     question = bind_question(SQL / f"{section.question}.sql", {"run": section.run})
     rows = lake.sql(question.sql).rows()
-    sentence, about, link, svg = question.empty, "", "", ""
+    sentence, about, link, svg, receipt = question.empty, "", "", "", b""
     if rows:
         shown = max(group_rows(rows, section.keys).values(), key=len)
         sentence, svg = section.tell(shown)
@@ -124,6 +134,9 @@ def answer_section(lake: Lake, section: Section) -> Answer:
         about = f"{question.sentence} Left out: {left_out}." if left_out else question.sentence
         path = section.page.format_map(shown[0] | {"run": section.run})
         link = _EXPLORER + build_address(path, {"at": str(lake.snapshot)})
+        if section.page == "/kernel/{kernel_id}":
+            with suppress(FlywheelError):  # such as a finding that quotes a token
+                receipt = write_receipt(make_receipt(lake, rows[0]["kernel_id"]))
     return Answer(
         title=section.title,
         name=section.question.rpartition("/")[2],
@@ -133,6 +146,7 @@ def answer_section(lake: Lake, section: Section) -> Answer:
         rows=rows,
         link=link,
         svg=svg,
+        receipt=receipt,
     )
 
 
@@ -146,6 +160,10 @@ def write_report(report: Report, out: Path) -> int:
     for answer in drawn:
         text = charts.make_standalone(answer.svg, style)
         (out / "figures" / f"{answer.name}.svg").write_text(text, "utf-8", newline="\n")
+
+    for answer in report.answers:
+        if answer.receipt:
+            (out / answer.receipt_name).write_bytes(answer.receipt)
 
     own = (Path(__file__).parent / "static" / "report.css").read_text("utf-8")
     sheets = [style, read_style("parts"), texts.read_code_style(), own]

@@ -32,6 +32,7 @@ from store.hub.publish import Publication, publish
 from store.hub.pull import pull
 from store.lake import attachment
 from store.lake.location import FolderLocation, Location
+from store.receipts.receipt import make_receipt
 from store.upkeep import history, integrity, maintenance
 
 # The client hands files to its HTTP library in a way that this one calls old.
@@ -206,10 +207,11 @@ def test_the_edition_is_a_lake_that_opens_and_takes_nothing(
     question = "SELECT task_id, kernel_id, speedup, speedup_low FROM best_kernels ORDER BY ALL"
     with store.open(edition.lake, at="v1") as own:
         expected, identity = own.sql(question).rows(), (own.lake_id, own.snapshot)
-    assert expected
+        receipt = make_receipt(own, expected[0]["kernel_id"])
     with store.open(str(local), at="v1") as lake:
         assert (lake.lake_id, lake.snapshot) == identity
         assert lake.sql(question).rows() == expected
+        assert make_receipt(lake, expected[0]["kernel_id"]) == receipt
         assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 4}
     before = (local / edition_writer.CATALOG).read_bytes()
     with pytest.raises(LakeUnreachable, match="published edition"):

@@ -28,6 +28,7 @@ from store.explore.server.readers import Readers
 from store.guard.query_process import QueryProcess
 from store.lake import view_cache
 from store.lake.location import Location
+from store.receipts.check import verify
 
 # Those of the report have limits of their own.
 QUESTIONS = [file for file in sorted(SQL.glob("*/*.sql")) if file.parent != REPORT]
@@ -69,6 +70,17 @@ def answers(hostile_client: Any) -> dict[str, Any]:
 def pages_of(answers: dict[str, Any]) -> dict[str, str]:
     html = {a: r for a, r in answers.items() if r.headers["content-type"].startswith("text/html")}
     return {address: answer.text for address, answer in html.items()}
+
+
+def test_a_kernel_page_offers_the_receipt_of_its_numbers(lake: Path, client: Any) -> None:
+    with store.open(str(lake)) as opened:
+        [row] = opened.sql("SELECT kernel_id, device FROM pooled_speedups LIMIT 1").rows()
+    page = parse_page(client.get(f"/kernel/{row['kernel_id']}").text)
+    [link] = [link for link in page.links() if "receipt" in link]
+    answer = client.get(f"{link}?device={row['device']}")
+    assert "attachment" in answer.headers["content-disposition"]
+    assert verify(answer.content).receipt["device"] == row["device"]
+    assert client.get("/kernel/0000/receipt.json").status_code == 404
 
 
 @pytest.mark.slow

@@ -24,6 +24,7 @@ from store.errors import UnknownName
 from store.explore.page import charts
 from store.explore.page import texts as text_module
 from store.explore.report import Report, build_report, write_report
+from store.receipts.check import verify
 from store.upkeep import history
 
 ROOT = Path(__file__).parents[2]
@@ -208,6 +209,14 @@ def test_every_section_is_an_answer_with_its_chart_and_sql(
         assert re.search(r"\d", answer.sentence), "an answer is a number"
         assert answer.sentence in shown
     assert [answer.name for answer in page.unanswered] == ["search_curve"]
+
+
+def test_the_receipt_of_the_best_kernel_is_beside_the_report(report_folder: Path) -> None:
+    [file] = report_folder.glob("receipt-*.json")
+    best = verify(file.read_bytes()).receipt["figures"]["pooled_speedups"]
+    assert max(row["speedup_low"] for row in best) > 1
+    for name in ("report.html", "report.md"):
+        assert file.name in (report_folder / name).read_text("utf-8")
 
 
 @pytest.mark.slow

@@ -106,7 +106,10 @@ async def build(view: View) -> Page:
             Fact(name="Size", text=f"{kernel['code_lines'] or 0:,} lines"),
             Fact(name="License", text=kernel["license"] or "none stated"),
         ],
-        links=[(f"/compare/kernels?a={kernel_id}", "Compare with another kernel")],
+        links=[
+            (f"/compare/kernels?a={kernel_id}", "Compare with another kernel"),
+            (f"/kernel/{kernel_id}/receipt.json", "Receipt of its numbers"),
+        ],
         tabs=_TABS,
         choices=choices,
         panels=panels,

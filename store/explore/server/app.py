@@ -40,6 +40,7 @@ from store.explore.server.protection import Protection, is_own_origin
 from store.explore.server.readers import Readers
 from store.lake import sql_files
 from store.lake.host import name_user
+from store.receipts.receipt import make_receipt, write_receipt
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -354,6 +355,7 @@ def build_app(readers: Readers, decider: Decider) -> Starlette:
         Route("/events", functools.partial(send_events, readers)),
         Route("/sql", functools.partial(show_console, readers, site)),
         Route("/sql.{form}", functools.partial(export_console, readers)),
+        Route("/kernel/{kernel}/receipt.json", functools.partial(send_receipt, readers)),
         Route("/suspects/decide", functools.partial(decider.decide, readers), methods=["POST"]),
     ]
     for one in find_pages():
@@ -492,6 +494,20 @@ async def _export(
         media_type=f"{_TYPES[form]}; charset=utf-8",
         headers={"x-more-rows": str(any(a.has_more for a in answers.values())).lower()},
     )
+
+
+async def send_receipt(readers: Readers, request: Request) -> Response:
+    """Answer with the receipt of a kernel's numbers, as a file to keep."""
+    from starlette.responses import Response
+
+    view = await View.of(readers, request, "/")
+    kernel, device, clock = request.path_params["kernel"], view.get("device"), view.get("clock")
+    receipt = await readers.read(
+        view.snapshot, lambda lake: make_receipt(lake, kernel, device=device, clock=clock)
+    )
+    name = f"receipt-{receipt['kernel']['kernel_id'][:12]}.json"
+    headers = {"content-disposition": f'attachment; filename="{name}"'}
+    return Response(write_receipt(receipt), media_type="application/json", headers=headers)
 
 
 BEAT_S = 15.0
