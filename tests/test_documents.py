@@ -44,7 +44,10 @@ GROUPS = {
     "evaluators token",
 }  # fmt: skip
 """Commands whose next word is a command, too."""
-BRIEF = ("--calls", "4", "--no-robustness", "--no-diagnosis", "--draw-shapes", "1")
+BRIEF = (
+    "--calls", "4", "--no-robustness", "--no-diagnosis", "--draw-shapes", "1",
+    "--timing-s", "0.1", "--timing-limit-s", "1",
+)  # fmt: skip
 SHORTER = {
     "evaluators check": BRIEF,
     "evaluators add": BRIEF,

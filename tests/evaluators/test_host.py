@@ -140,6 +140,7 @@ def test_a_disk_without_room_is_a_fault_of_the_host(
     assert "takes no files" in str(find_fault())
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("compiler", ["/nowhere/g++", FAILING], ids=["missing", "failing"])
 def test_a_kernel_that_needs_a_compiler_has_no_verdict_without_and_others_have_theirs(

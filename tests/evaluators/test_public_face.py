@@ -39,6 +39,7 @@ def test_importing_the_room_loads_neither_torch_nor_the_store() -> None:
     assert run(script) == "[]"
 
 
+@pytest.mark.slow
 def test_a_worker_imports_nothing_of_the_store() -> None:
     script = (
         "import sys\nimport evaluators.worker.fork_server\nimport evaluators.worker.replay\n"

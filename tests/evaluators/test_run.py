@@ -383,6 +383,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
     lake_with_kernels: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     options = ["--on", "cpu", "--lake", lake_with_kernels, "--timing-s", "0.1"]
+    options += ["--timing-limit-s", "1"]
     options += [
         "--precision",
         "torch_default",

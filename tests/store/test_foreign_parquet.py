@@ -39,6 +39,7 @@ def list_bomb(file: Path, texts: int, size: int) -> Path:
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("make", [dictionary_bomb, list_bomb])
 def test_a_small_file_that_decodes_to_gigabytes_is_refused_outside_this_process(

@@ -4,6 +4,7 @@
 # device: cpu
 # class: E3
 # expect: correct
+# slow: yes
 
 import torch
 
