@@ -264,6 +264,7 @@ def test_rows_that_would_join_what_this_lake_recorded_stay_out(merged: Merged) -
     assert merged.lakes.ask("SELECT count(*) AS n FROM metrics") == [{"n": 0}]
 
 
+@pytest.mark.slow
 def test_pulled_audits_splits_and_features_decide_nothing(merged: Merged) -> None:
     mine = merged.lakes
     assert mine.ask(WEAK) == merged.weak == [{"task_id": mine.task["task_id"]}]
