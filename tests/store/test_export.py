@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import statistics
+import subprocess
+import sys
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -323,6 +325,31 @@ def test_flashinfer_traces_become_verdicts_again(url: str, tmp_path: Path) -> No
     assert sum(row["n"] for row in statuses) == counts["traces"]
     assert {row["status"] for row in statuses} >= {"correct", "incorrect"}
     assert codes == {row["code"] for row in others}
+
+
+def test_flashinfer_bench_can_choose_and_import_a_solution(url: str, tmp_path: Path) -> None:
+    """It looks a call up by the axes that vary, and takes kernels whose errors are known."""
+    with store.open(url) as lake:
+        export(lake, flashinfer_trace, tmp_path / "out", STARTER)
+        withheld = {row["kernel_id"] for row in lake.run("SELECT kernel_id FROM withheld").rows()}
+    passed = 0
+    for file in (tmp_path / "out" / "traces").rglob("*.jsonl"):
+        for trace in map(json.loads, file.read_text("utf-8").splitlines()):
+            assert trace["workload"]["axes"] == {}
+            if trace["evaluation"]["status"] == "PASSED":
+                passed += 1
+                errors = trace["evaluation"]["correctness"]
+                assert errors["max_absolute_error"] < 0.01
+                assert errors["max_relative_error"] < 0.01
+                assert not any(trace["solution"].endswith(one[:16]) for one in withheld)
+    assert passed
+    solution = next((tmp_path / "out" / "solutions").rglob("starter_diag_matmul_*.json"))
+    package = tmp_path / "built" / "package_of_one"
+    package.mkdir(parents=True)
+    for source in json.loads(solution.read_text("utf-8"))["sources"]:
+        (package / source["path"]).write_text(source["content"], "utf-8")
+    probe = "from package_of_one.main import ModelNew, run; assert callable(run)"
+    subprocess.run([sys.executable, "-c", probe], cwd=package.parent, check=True)
 
 
 def test_what_cannot_be_written_is_refused_and_leaves_nothing(url: str, tmp_path: Path) -> None:

@@ -12,8 +12,13 @@ WITH attempts AS (
 ),
 judged AS (
     SELECT outcomes.kernel_id, outcomes.task_id, outcomes.status, outcomes.reason,
-        outcomes.last_judged_at
+        outcomes.last_judged_at, evaluations.max_abs_error, evaluations.rel_l2_error
     FROM outcomes
+    INNER JOIN evaluations
+        ON
+            evaluations.evaluation_id = outcomes.evaluation_id
+            AND evaluations.kernel_id = outcomes.kernel_id
+            AND evaluations.task_id = outcomes.task_id
     INNER JOIN scored_workloads
         ON
             scored_workloads.task_id = outcomes.task_id
@@ -61,7 +66,8 @@ SELECT
     label.task_id, label."name" AS task, label."level", label.problem_id, label.family,
     tasks.code AS reference,
     attempts.kernel_id, attempts.policy_id, kernels.code, kernels.license, kernels.source,
-    judged.status, judged.reason, judged.last_judged_at,
+    judged.status, judged.reason, judged.last_judged_at, judged.max_abs_error,
+    judged.rel_l2_error,
     timed.samples_ms, timed.eager_ms, timed.speedups,
     quarantined.kernel_id IS NOT NULL AS quarantined,
     nonequivalent.kernel_id IS NULL AS equivalent,
