@@ -85,6 +85,7 @@ def rows() -> dict[str, list[dict[str, Any]]]:
     run = b.run(EVIL, "training", config=json.dumps({"note": EVIL}), host=EVIL)
     kernels = [b.kernel(code=CODE + f"# {i}\n", path=f"{FORGED}\n{EVIL}.py") for i in range(3)]
     verdicts = [b.evaluation(one, task, size, gpu) for one in kernels[:2]]
+    earlier = b.evaluation(kernels[1], task, size, gpu, version=0, minute=-9)
     failed = b.evaluation(kernels[2], task, size, gpu, "crash", message=EVIL + WIDE, log=EVIL)
     attempts = [
         b.generation(policy, task, kernels[0], run_id=run["run_id"], group_id="g", completion=EVIL,
@@ -105,10 +106,10 @@ def rows() -> dict[str, list[dict[str, Any]]]:
         "policies": [policy],
         "runs": [run],
         "generations": attempts,
-        "evaluations": [*verdicts, failed],
+        "evaluations": [*verdicts, earlier, failed],
         "timings": [
             arm
-            for one, ms in zip(verdicts, (1.0, 2.0), strict=True)
+            for one, ms in zip((*verdicts, earlier), (1.0, 2.0, 2.1), strict=True)
             for arm in b.session(one, [ms] * 20, eager=[4.0] * 20)
         ],
         "analyses": [b.analysis(attempts[0], body=EVIL + "\n" + WIDE, author=EVIL)],
@@ -183,6 +184,10 @@ COMMANDS: dict[str, list[list[str]]] = {
     "store diff": [["1"], ["1", "--table", "kernels"], ["1", "--format", "json"], [EVIL],
                    ["1", "--table", EVIL]],
     "store best": [[], [EVIL], ["--device", EVIL], ["--format", "json"]],
+    "store compare": [["--by", "judge-version", "0", "1"],
+                      ["--by", "judge-version", "0", "1", "--format", "json"],
+                      ["--by", "judge-version", "0", "1", "--where", EVIL],
+                      ["--by", "author", EVIL, EVIL], ["--by", "host", EVIL, "x"]],
     "store receipt": [["KERNEL"], [EVIL], ["KERNEL", "--device", EVIL], ["--schema"],
                       ["KERNEL", "--out", f"receipt {EVIL}"], ["KERNEL", "--sign", EVIL]],
     "store verify": [["receipt.json"], ["receipt.json", "--format", "json"], ["bytes.json"], [EVIL],
