@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from evaluators.scheduling.pool import Pool, Verdict
     from evaluators.scheduling.prebuild import Builder
     from evaluators.service.client import Client, Judgement, SubmittedKernel
+    from evaluators.winners.loading import load_best
 
 
 def __getattr__(name: str) -> object:

@@ -16,11 +16,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from store import __version__
 from store.commandline.escape import quote_name
-from store.errors import ExportRefused, UnknownName
+from store.errors import ExportRefused, RowsRejected, UnknownName
 from store.hub import card, licenses
+from store.hub.redact import find_secret_rows
 from store.lake.reader import Lake
+from store.receipts.receipt import make_receipt, write_receipt
 from store.winners.package import name_function, name_layer, write_package
 from store.winners.selection import TaskWinners, read_winners
 
@@ -41,7 +45,7 @@ class Config:
 
 
 def write(lake: Lake, folder: Path, config: Config) -> dict[str, int]:
-    """Write NAME/README.md and NAME/build/torch-universal/ for every task with a winner."""
+    """Write README.md, build/ and receipts/ for every task with a winner, in a folder of its name."""
     if lake.include & {"nonequivalent", "weak_tasks"}:
         raise ExportRefused(
             "kernels of another function and of trivial tasks never leave for use",
@@ -99,6 +103,12 @@ def _explain(row: Mapping[str, Any]) -> str:
 
 
 def _write_repository(lake: Lake, winners: TaskWinners, name: str, folder: Path) -> None:
+    rows = pa.Table.from_pylist([*winners.kernels.values(), {"code": winners.code}])
+    if secret := find_secret_rows(rows.select(["code"])):
+        told = [list(winners.kernels)[place] for place in secret if place < len(winners.kernels)]
+        raise RowsRejected(
+            "kernels", "published texts contain no token or key", len(secret), told or [name]
+        )
     build = folder / "build" / VARIANT
     build.mkdir(parents=True)
     write_package(winners, build)
@@ -115,6 +125,10 @@ def _write_repository(lake: Lake, winners: TaskWinners, name: str, folder: Path)
         "backend": {"type": "cuda" if on_cuda else "cpu"},
     }
     (build / "metadata.json").write_text(json.dumps(metadata, indent=1) + "\n", "utf-8")
+    (folder / "receipts").mkdir()
+    for kernel_id in winners.kernels:
+        receipt = write_receipt(make_receipt(lake, kernel_id))
+        (folder / "receipts" / f"{kernel_id}.json").write_bytes(receipt)
     (folder / "README.md").write_text(_render_card(lake, winners, name, terms), "utf-8")
 
 

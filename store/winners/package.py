@@ -11,6 +11,8 @@ import keyword
 import re
 from pathlib import Path
 
+from store import ids
+from store.errors import RowsRejected
 from store.winners.selection import TaskWinners
 
 FORMAT = 1
@@ -56,7 +58,26 @@ def name_layer(task: str) -> str:
 
 
 def write_package(winners: TaskWinners, folder: Path) -> None:
-    """Write the package of a task into an empty folder."""
+    """Write the package of a task into an empty folder.
+
+    Raises RowsRejected if a text does not have its id: then it is not what was judged.
+    """
+    used = {row["kernel_id"] for row in winners.rows}
+    kernels = {one: row for one, row in winners.kernels.items() if one in used}
+    wrong = [
+        kernel_id
+        for kernel_id, one in kernels.items()
+        if ids.kernel_id(
+            {file["path"]: file["code"] for file in (one, *(one["other_files"] or ()))},
+            one["path"],
+            one["entry_point"],
+        )
+        != kernel_id
+    ]
+    if ids.task_id(winners.code) != winners.task_id:
+        wrong.append(winners.task_id)
+    if wrong:
+        raise RowsRejected("winners", "the id is the hash of the text", len(wrong), wrong)
     function, layer = name_function(winners.task), name_layer(winners.task)
     numbers: dict[str, int] = {}
     workloads: list[dict[str, object]] = []
@@ -78,8 +99,12 @@ def write_package(winners: TaskWinners, folder: Path) -> None:
         "layer": layer,
         "workloads": workloads,
         "kernels": {
-            kernel_id: {"path": one["path"], "entry_point": one["entry_point"]}
-            for kernel_id, one in winners.kernels.items()
+            kernel_id: {
+                "path": one["path"],
+                "entry_point": one["entry_point"],
+                "other_paths": [other["path"] for other in one["other_files"] or ()],
+            }
+            for kernel_id, one in kernels.items()
         },
         "winners": [
             {
@@ -96,7 +121,6 @@ def write_package(winners: TaskWinners, folder: Path) -> None:
             for row in winners.rows
         ],
     }
-    (folder / "kernels").mkdir()
     files = {
         "__init__.py": _INIT.format(task=winners.task, function=function),
         "layers.py": _LAYERS.format(function=function, layer=layer),
@@ -104,7 +128,10 @@ def write_package(winners: TaskWinners, folder: Path) -> None:
         "winners.json": json.dumps(facts, indent=1) + "\n",
         "reference.py": winners.code,
     }
-    # A kernel's own path is part of its id, and never names a file here.
-    files |= {f"kernels/{one}.py": str(row["code"]) for one, row in winners.kernels.items()}
+    for kernel_id, one in kernels.items():
+        for file in (one, *(one["other_files"] or ())):
+            files[f"kernels/{kernel_id}/{file['path']}"] = str(file["code"])
     for name, text in files.items():
-        (folder / name).write_bytes(text.encode())
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_bytes(text.encode())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,7 +47,8 @@ def read_winners(
     licensed: bool,
     task: str | None = None,
     where: str | None = None,
-    kernels: Iterable[str] = (),
+    kernels: Sequence[str] = (),
+    own: bool = False,
 ) -> Selection:
     """Return the winners of a lake.
 
@@ -56,7 +57,8 @@ def read_winners(
         licensed: Leave out texts without a license that permits redistribution.
         task: Id of the only task; None means all.
         where: SQL condition over the columns of sql/candidates.sql.
-        kernels: Ids of the only kernels; none means all.
+        kernels: Ids of the only kernels.
+        own: Only kernels with verdicts of this lake's own, beside those. Without both, all kernels.
     """
     query, parameters = read_sql(__file__, "candidates"), {"task": task}
     if where is None:
@@ -71,7 +73,7 @@ def read_winners(
         lake.keep("_permitted", read_sql(__file__, "licensed"))
     else:
         lake.keep("_permitted", "FROM _candidates")
-    lake.keep("_winners", read_sql(__file__, "winners"), {"kernels": list(kernels)})
+    lake.keep("_winners", read_sql(__file__, "winners"), {"kernels": list(kernels), "own": own})
 
     def list_of_task(name: str) -> dict[str, list[dict[str, Any]]]:
         grouped: dict[str, list[dict[str, Any]]] = {}

@@ -22,6 +22,7 @@ from store.errors import ExportRefused, FlywheelError, UnknownName
 from store.exporters import hub_kernels
 from store.exporters.hub_kernels import Config
 from store.exporters.writing.run import export
+from store.receipts.check import verify
 
 BUILD = Path("build", "torch-universal")
 
@@ -95,7 +96,10 @@ def test_a_winner_and_no_other_kernel_leaves(written: Path) -> None:
     assert store.ids.task_id(code) == facts["task_id"]
     card = (written / "rms-norm-residual" / "README.md").read_text()
     assert "license: apache-2.0" in card
-    assert all(one["kernel_id"] in card for one in facts["winners"])
+    for kernel_id in facts["kernels"]:
+        assert f"(receipts/{kernel_id}.json)" in card
+        receipt = (written / "rms-norm-residual" / "receipts" / f"{kernel_id}.json").read_bytes()
+        assert verify(receipt).receipt["kernel"]["kernel_id"] == kernel_id
 
 
 @pytest.mark.parametrize(
@@ -191,13 +195,19 @@ def test_a_kernel_that_cannot_be_used_is_named_once(
     [won] = [one for one in facts["winners"] if one["workload"] == 0]
     old = won["kernel_id"]
     if code is None:
-        (folder / BUILD / "kernels" / f"{old}.py").write_text("raise SystemExit('it ran')\n")
+        [file] = (folder / BUILD / "kernels" / old / "diag_matmul").iterdir()
+        file.write_text("raise SystemExit('it ran')\n")
         kernel_id, told = old, "its code is not the code that was judged"
     else:
         row = builders.kernel(code=code)
         kernel_id, told = row["kernel_id"], SPOILED[code]
-        (folder / BUILD / "kernels" / f"{kernel_id}.py").write_text(code)
-        facts["kernels"][kernel_id] = {"path": row["path"], "entry_point": row["entry_point"]}
+        (folder / BUILD / "kernels" / kernel_id).mkdir()
+        (folder / BUILD / "kernels" / kernel_id / "kernel.py").write_text(code)
+        facts["kernels"][kernel_id] = {
+            "path": "kernel.py",
+            "entry_point": "ModelNew",
+            "other_paths": [],
+        }
         won["kernel_id"] = kernel_id
         file.write_text(json.dumps(facts))
     exported = Exported(folder, "diag_matmul")
@@ -269,12 +279,7 @@ def test_what_may_not_leave_stays(tmp_path: Path) -> None:
     assert not (tmp_path / "slow").exists()
     [folder] = [one for one in (tmp_path / "out").iterdir() if one.is_dir()]
     facts = json.loads((folder / BUILD / "winners.json").read_text())
-    # The hostile path is no more than a text.
-    assert list(facts["kernels"]) == [hostile["kernel_id"]]
-    assert [file.name for file in (folder / BUILD / "kernels").iterdir()] == [
-        f"{hostile['kernel_id']}.py"
-    ]
-    assert not (tmp_path / "escape.py").exists()
+    assert list(facts["kernels"]) == [kernel["kernel_id"]]
     with (
         store.open(url, include=("nonequivalent",)) as lake,
         pytest.raises(ExportRefused, match="another function"),

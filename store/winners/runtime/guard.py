@@ -5,7 +5,7 @@ the standard library and torch. Beside it are:
 
     winners.json   task, kernels with their ids, and the winner of each device and workload
     reference.py   the task's own code; its sha256 is the task's id
-    kernels/       one file per kernel; the kernel's id is a hash of it
+    kernels/       a folder per kernel; the kernel's id is a hash of its files
 
 A winner runs only in calls like those that were judged: the same shapes, element types, strides
 and plain values, on a device of the judged model, aligned, without autocast, and without a gradient
@@ -381,14 +381,15 @@ class Winner:
     ) -> tuple[Any, list[tuple[dict[str, Any], str]]]:
         """Import a kernel whose text has its id, and construct it for a workload and a device."""
         facts = self.facts["kernels"][kernel_id]
-        if not re.fullmatch(r"[0-9a-f]{64}", kernel_id):
-            raise ValueError("its id is no sha256")
-        file = self._folder / "kernels" / f"{kernel_id}.py"
-        code, path, entry = _read_text(file), facts["path"], facts["entry_point"]
-        if compute_kernel_id(code, path, entry) != kernel_id:
+        path, entry = facts["path"], facts["entry_point"]
+        folder = self._folder / "kernels" / kernel_id
+        files = {one: _read_text(folder / one) for one in (path, *facts["other_paths"])}
+        # As `store.ids.kernel_id` computes it.
+        parts = json.dumps([sorted(files.items()), path, entry, []])
+        if hashlib.sha256(parts.encode()).hexdigest() != kernel_id:
             raise ValueError("its code is not the code that was judged")
         name = f"_flywheel_kernel_{kernel_id}"
-        made = sys.modules.get(name) or run_text(code, file, name)
+        made = sys.modules.get(name) or run_text(files[path], folder / path, name)
         found = getattr(made, entry)
         with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
             is_class = isinstance(found, type) or entry in _CONSTRUCTED
@@ -507,12 +508,6 @@ def run_text(code: str, file: Path, name: str) -> ModuleType:
         del sys.modules[name]
         raise
     return module
-
-
-def compute_kernel_id(code: str, path: str, entry_point: str) -> str:
-    """Return the id of a kernel of one file, as `store.ids.kernel_id` computes it."""
-    parts = json.dumps([[[path, code]], path, entry_point, []])
-    return hashlib.sha256(parts.encode()).hexdigest()
 
 
 def _read_text(file: Path) -> str:

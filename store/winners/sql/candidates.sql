@@ -27,8 +27,17 @@ SELECT
         WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
         WHEN NOT speeds.ranked THEN 'does not rank'
         WHEN labels.degenerate THEN 'a trivial task'
-        WHEN len(kernels.other_files) > 0 OR len(kernels.build_flags) > 0
-            THEN 'several files or compiler flags'
+        WHEN
+            len(kernels.build_flags) > 0
+            OR len(list_filter(kernels.other_files, lambda one: ends_with(one.path, '.py'))) > 0
+            THEN 'several Python files or compiler flags'
+        WHEN
+            len(list_filter(
+                list_append(list_transform(kernels.other_files, lambda one: one.path), kernels.path),
+                -- Parts of a path begin with a letter, a digit or an underscore.
+                lambda path: NOT regexp_full_match(path, '(\w[\w.+-]*/)*\w[\w.+-]*')
+            )) > 0
+            THEN 'a path that is no plain name'
         WHEN
             workloads.dtype IS NOT NULL
             OR speeds."precision" NOT IN ('torch_default', 'fp32_strict')
