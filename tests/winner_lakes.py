@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,8 +21,16 @@ WON = {
 }
 
 
-def make_lake(folder: Path, won: Mapping[str, str] = WON, speedup: float = 2.0) -> str:
-    """Make a lake with the starter suite, and a verdict on a kernel of some tasks."""
+def make_lake(
+    folder: Path,
+    won: Mapping[str, str] = WON,
+    speedup: float = 2.0,
+    axes: Mapping[str, Mapping[str, int]] | None = None,
+) -> str:
+    """Make a lake with the starter suite, and a verdict on a kernel of some tasks.
+
+    won: Name of the kernel by that of its task. axes: Other axes than the task's own.
+    """
     url = copy_starter_lake(folder)
     model = read_processor_model()
     device = builders.device(shorten_name(model), model=model)
@@ -33,12 +42,22 @@ def make_lake(folder: Path, won: Mapping[str, str] = WON, speedup: float = 2.0) 
         ).rows()
     evaluations: list[builders.Row] = []
     timings: list[builders.Row] = []
+    workloads: list[builders.Row] = []
     for row in rows:
         if str(row["path"]).endswith(f"{row['task']}/{won.get(row['task'])}.py"):
-            judged = builders.evaluation(row, row, row, device, equivalent=True)
+            sizes = row
+            if axes and row["task"] in axes:
+                sizes = builders.workload(row, "other", json.dumps(dict(axes[row["task"]])))
+                workloads.append(sizes)
+            judged = builders.evaluation(row, row, sizes, device, equivalent=True)
             evaluations.append(judged)
             timings += builders.session(judged, [1.0] * 9, eager=[speedup] * 9)
     with store.writer(url, author="tests") as writer:
-        tables = {"devices": [device], "evaluations": evaluations, "timings": timings}
+        tables = {
+            "devices": [device],
+            "workloads": workloads,
+            "evaluations": evaluations,
+            "timings": timings,
+        }
         writer.append(tables, "verdicts on this processor")
     return url

@@ -45,7 +45,7 @@ class Config:
 
 
 def write(lake: Lake, folder: Path, config: Config) -> dict[str, int]:
-    """Write README.md, build/ and receipts/ for every task with a winner, in a folder of its name."""
+    """Write a folder with README.md, build/ and receipts/ for every task with a winner."""
     if lake.include & {"nonequivalent", "weak_tasks"}:
         raise ExportRefused(
             "kernels of another function and of trivial tasks never leave for use",
