@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-from store.commandline.escape import quote_name
+from store.commandline.escape import escape_terminal, quote_name
 from store.dossier.pages import choose_device
 from store.errors import FIRST_ROWS, FlywheelError, UnknownName
 from store.lake.sql_files import read_sql
@@ -82,7 +82,8 @@ class Comparison:
         """Return the comparison as text."""
         from store.commandline.display import render_text
 
-        return "\n".join([*self.describe(), render_text(self.pairs, KEY_COLUMNS, 100)])
+        lines = map(escape_terminal, self.describe())
+        return "\n".join([*lines, render_text(self.pairs, KEY_COLUMNS, 100)])
 
     def describe(self) -> list[str]:
         """Return everything but the pairs in lines."""
@@ -276,32 +277,39 @@ def plan_comparison(
     of variance, at least 0). The mean over n tasks has (true + within) / n, with Student's t of
     n - 1 degrees of freedom; one task has only its sessions, and the normal distribution.
 
-    A two-sided test at 5 % finds a difference d with a probability of 80 % from
-    n = (z.975 + z.8)^2 * variance / d^2 + z.975^2 / 2 tasks, where z are normal quantiles and d is
-    a logarithm (W. C. Guenther, "Sample size formulas for normal theory t tests", The American
-    Statistician 35, 1981). k times as many sessions divide `within` by k; solved for k, the same
-    formula says how many sessions do as well, unless the true differences alone are too large.
+    A two-sided test at 5 % finds a difference d, a logarithm, with a probability of 80 % if d is
+    t.975 + z.8 standard errors. That takes n = (z.975 + z.8)^2 * variance / d^2 + z.975^2 / 2 tasks
+    (W. C. Guenther, "Sample size formulas for normal theory t tests", The American Statistician
+    35, 1981; z are normal quantiles, and the last term stands for t). k times as many sessions
+    divide `within` by k: the same formula, solved for k, says how many do as well, unless the true
+    differences alone are too large.
 
     >>> plan = plan_comparison(tasks=10, between=0.01, within=0.004, sessions=40, resolution=0.05)
     >>> round(plan.error, 4), round(plan.quantile, 3), plan.more_tasks, plan.more_sessions
     (0.0316, 2.262, 25, None)
-    >>> plan_comparison(tasks=30, between=0.01, within=0.009, sessions=60, resolution=0.05)
-    ... # doctest: +ELLIPSIS
-    Plan(error=0.018..., quantile=2.045..., resolved=0.054..., more_tasks=5, more_sessions=12)
+    >>> plan = plan_comparison(tasks=30, between=0.01, within=0.009, sessions=60, resolution=0.05)
+    >>> round(plan.resolved, 3), plan.more_tasks, plan.more_sessions
+    (0.054, 5, 12)
     """
     target = math.log1p(resolution) / (_COVER + _FIND)
-    # Guenther's term for the estimate of the variance, which a single task does not have.
+    # Guenther's last term, which the single task does not have.
     lost = _COVER**2 / 2 if tasks > 1 else 0.0
     variance = within if between is None else max(between, within)
     error = math.sqrt(variance / tasks)
+    quantile = _COVER if between is None else find_student_quantile(tasks - 1)
+    resolved = math.expm1((quantile + _FIND) * error)
+    # With few tasks, Guenther's term is not all of what t adds.
+    least = int(resolved > resolution)
     needed = math.ceil(variance / target**2 + lost)
     allowed = (tasks - lost) * target**2 - (variance - within)
     return Plan(
         error=error,
-        quantile=_COVER if between is None else find_student_quantile(tasks - 1),
-        resolved=math.expm1((_COVER + _FIND) * math.sqrt(variance / (tasks - lost))),
-        more_tasks=None if between is None else max(0, needed - tasks),
-        more_sessions=math.ceil(sessions * max(0.0, within / allowed - 1)) if allowed > 0 else None,
+        quantile=quantile,
+        resolved=resolved,
+        more_tasks=None if between is None else max(least, needed - tasks),
+        more_sessions=max(least, math.ceil(sessions * (within / allowed - 1)))
+        if allowed > 0
+        else None,
     )
 
 
