@@ -33,15 +33,28 @@ SPEED = [1.0, 1.5, 2.0, 2.5, 3.0, 3.5]
 
 
 def judge(
-    n: int, kernel: b.Row, speedup: float | None, device: b.Row = H100, **options: Any
+    n: int,
+    kernel: b.Row,
+    speedup: float | None,
+    device: b.Row = H100,
+    *,
+    latency: float | None = None,
+    **options: Any,
 ) -> dict[str, list[b.Row]]:
-    """Return a verdict on a kernel at task n, and a session with this speedup if it is correct."""
+    """Return a verdict on a kernel at task n, and a session with this speedup if it is correct.
+
+    latency: the speedup by a second clock.
+    """
     failed = {} if speedup else {"status": "incorrect", "reason": "incorrect_numerical"}
     row = b.evaluation(kernel, TASKS[n], SIZES[n], device, evaluator="judge", **failed, **options)
     # The two arms' drift cancels out: their ratio is the same in every block.
     drift = [1.0 + 0.01 * block for block in range(20)]
     eager = [(speedup or 1.0) * ms for ms in drift]
-    return {"evaluations": [row], "timings": b.session(row, drift, eager=eager) if speedup else []}
+    timings = b.session(row, drift, eager=eager) if speedup else []
+    if latency:
+        eager = [latency * ms for ms in drift]
+        timings += b.session(row, drift, clock="latency", eager=eager)
+    return {"evaluations": [row], "timings": timings}
 
 
 def add(*parts: dict[str, list[b.Row]]) -> dict[str, list[b.Row]]:
@@ -63,9 +76,9 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> str:
         *(b.generation(BOB, TASKS[n], LATER[n], minute=2) for n in range(4)),
     ]
     verdicts = [
-        *(judge(n, SLOW[n], SPEED[n]) for n in range(6)),
+        *(judge(n, SLOW[n], SPEED[n], latency=1.0 if n < 2 else None) for n in range(6)),
         *(judge(n, FAST[n], SPEED[n] * 1.2 if n < 4 else None) for n in range(5)),
-        *(judge(n, LATER[n], SPEED[n] * 1.5) for n in range(4)),
+        *(judge(n, LATER[n], SPEED[n] * 1.5, latency=9.0 if n else None) for n in range(4)),
         # One kernel on two hosts or devices, or by an earlier version that let a wrong one pass.
         *(judge(n, MOVED[n], SPEED[n]) for n in range(3)),
         *(judge(n, MOVED[n], SPEED[n] * 1.1, SECOND) for n in range(3)),
@@ -156,6 +169,16 @@ def test_first_attempts_are_compared_at_equal_numbers(lake: store.Lake) -> None:
     assert found.attempts == {"a": 4, "b": 4}
     with pytest.raises(FlywheelError, match="no task in common"):
         store.compare(lake, "author", "alice", "bob", attempts=2)
+
+
+def test_clocks_are_never_mixed(lake: store.Lake) -> None:
+    """Of the two clocks, the one of more tasks is compared, and a condition chooses the other."""
+    found = store.compare(lake, "author", "alice", "bob")
+    assert {*found.pairs["clock"].to_pylist()} == {"gpu"}
+    assert [(one["clock"], one["tasks"]) for one in found.other_settings] == [("latency", 1)]
+    other = store.compare(lake, "author", "alice", "bob", where="clock = 'latency'")
+    assert (other.tasks, other.setting["clock"]) == (1, "latency")
+    assert other.ratio == pytest.approx(9.0, rel=1e-3)
 
 
 def test_a_condition_chooses_pairs(lake: store.Lake) -> None:
