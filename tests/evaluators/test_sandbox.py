@@ -1094,7 +1094,6 @@ def find_groups() -> set[Path]:
     return {cgroup.find_own_group() / Path(place).relative_to(base) for place in places}
 
 
-@pytest.mark.slow
 def test_a_judge_ends_with_all_that_it_has_started(ended_judge: SeenJudge) -> None:
     # The judge, and the fork servers of the task, of candidates, and of eager's two processes.
     assert len(ended_judge.processes) >= 5
