@@ -83,7 +83,6 @@ def test_a_kernel_page_offers_the_receipt_of_its_numbers(lake: Path, client: Any
     assert client.get("/kernel/0000/receipt.json").status_code == 404
 
 
-@pytest.mark.slow
 def test_every_link_leads_to_a_page_without_a_failure(answers: dict[str, Any]) -> None:
     assert {address: r.status_code for address, r in answers.items() if r.status_code != 200} == {}
     for address, html in pages_of(answers).items():
