@@ -5,11 +5,13 @@ from __future__ import annotations
 import itertools
 import json
 import logging
+import math
 import os
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -562,3 +564,53 @@ def _check_trace(lake: Path) -> None:
     ]
     rewards = _ask(lake, "SELECT rule, raw FROM rewards ORDER BY rule")
     assert [tuple(one.values()) for one in rewards] == [("metric/turns", 1.0), ("right", 0.5)]
+
+
+METRICS: list[dict[str, Any]] = [
+    {"loss": 0.5, "train": {"reward": 1.0, "kl": {"mean": 0.125}}, "n": 3, "ok": True},
+    {"loss": 0.25, "grad/norm": math.inf},
+    {"loss": 0.125, "text": "x"},
+]
+TRACKERS = """
+import glob, json, os, sqlite3, sys
+os.environ |= {"TRACKIO_DIR": "trackio", "WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+import trackio, wandb
+metrics = json.loads(sys.argv[1])
+with wandb.init(project="p") as run:
+    for one in metrics:
+        run.log(one)
+    step, summary = run.step, dict(run.summary)
+trackio.init(project="p", name="r")
+for one in metrics:
+    trackio.log(one)
+trackio.finish()
+stored = sqlite3.connect(glob.glob("trackio/p*.db")[0])
+rows = stored.execute("SELECT step, metrics FROM metrics ORDER BY step").fetchall()
+own = {name: value for name, value in summary.items() if not name.startswith("_")}
+print(json.dumps([[[at, json.loads(one)] for at, one in rows], step, own], default=dict))
+"""
+
+
+@pytest.mark.skipif(
+    "TRACKERS_PYTHON" not in os.environ, reason="names a Python with wandb and trackio"
+)
+def test_metrics_have_the_steps_and_names_of_trackio_and_wandb(tmp_path: Path) -> None:
+    command = [os.environ["TRACKERS_PYTHON"], "-c", TRACKERS, json.dumps(METRICS)]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path)
+    of_trackio, next_step, summary = json.loads(done.stdout.splitlines()[-1])
+    with store.run("r", lake=str(tmp_path / "lake")) as run:
+        for one in METRICS:
+            run.log(one)
+
+    def flatten(values: dict[str, Any], before: str = "") -> Iterator[tuple[str, float]]:
+        for name, value in values.items():
+            if isinstance(value, dict):
+                yield from flatten(value, f"{before}{name}.")
+            elif not isinstance(value, str) and math.isfinite(value):
+                yield f"{before}{name}", float(value)
+
+    ours = _ask(tmp_path / "lake", "SELECT step, name, value FROM metrics ORDER BY step, name")
+    logged = [(at, *pair) for at, values in of_trackio for pair in flatten(values)]
+    assert [tuple(one.values()) for one in ours] == sorted(logged)
+    assert {one["name"]: one["value"] for one in ours} == dict(flatten(summary))
+    assert next_step == ours[-1]["step"] + 1
