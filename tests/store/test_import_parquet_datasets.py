@@ -170,7 +170,14 @@ def test_robust_kbench_results_are_claims_with_profiles(tmp_path: Path) -> None:
         writer = csv.DictWriter(handle, list(row))
         writer.writeheader()
         writer.writerow(row)
+    for place, code in (("forward", row["Code"]), ("backward", "__global__ void g() {}\n")):
+        (folder / "layernorm" / place).mkdir(parents=True)
+        (folder / "layernorm" / place / "kernel.cu").write_text(code)
     import_source(lake, robust_kbench, tmp_path)
+    assert query(lake, "SELECT problem FROM generations ORDER BY 1") == [
+        ("layernorm/backward",),
+        ("layernorm/forward",),
+    ]
     claims = query(
         lake, "SELECT metric, baseline, coalesce(speedup, value) AS f FROM claims ORDER BY ALL"
     )

@@ -168,6 +168,19 @@ def test_a_missing_time_is_no_claim(tmp_path: Path) -> None:
     ]
 
 
+def test_a_task_has_its_kernel_and_the_references_beside_it(tmp_path: Path) -> None:
+    lake, root = tmp_path / "lake", write_result(tmp_path)
+    result = next(root.rglob("task_result.yaml"))
+    result.unlink()
+    for name, code in (("gelu_ref.hip", "__global__ void ref() {}\n"), ("use.cu", "int main();")):
+        (result.parent / "hip" / name).write_text(code)
+    import_source(lake, agent_kernel_arena, root)
+    assert query(lake, "SELECT path FROM kernels ORDER BY 1") == [
+        ("hip/gelu.hip",),
+        ("hip/gelu_ref.hip",),
+    ]
+
+
 @pytest.mark.slow
 def test_yaml_that_expands_or_leaves_the_workspace_is_refused(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", write_result(tmp_path)
