@@ -64,8 +64,11 @@ SOURCES: dict[str, tuple[str, Callable[[Path], Iterator[str]]]] = {
     "Infatoshi/kernelbench.com": ("kernelbench-hard-runs", search_files("*solution.py.txt")),
     "zhang677/AccelOpt": ("flashinfer-trace", search_solutions),
     "NVIDIA/SOL-ExecBench": ("sol-execbench", search_solutions),
-    "SakanaAI/robust-kbench": ("robust-kbench", search_files("highlighted/**/kernel.cu")),
-    "AMD-AGI/AgentKernelArena": ("agent-kernel-arena", search_files("tasks/**/*.hip")),
+    "SakanaAI/robust-kbench": ("robust-kbench", search_files("*.cu")),
+    "AMD-AGI/AgentKernelArena": (
+        "agent-kernel-arena",
+        search_files("tasks/**/*.hip", "tasks/**/*.py"),
+    ),
     "algorithmicsuperintelligence/openevolve": ("openevolve", search_files("best_program.*")),
     "SakanaAI/ShinkaEvolve": ("shinka", search_files("*.cu")),
 }

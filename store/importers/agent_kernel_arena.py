@@ -30,7 +30,7 @@ from store.importers.reading.session_files import is_kernel
 
 NAME = "agent-kernel-arena"
 RESULT, TASK = "task_result.yaml", "config.yaml"
-_DEVICE = (".hip", ".cu", ".cuh")
+_DEVICE = (".hip", ".cu", ".cuh", ".py")
 _AGENT = re.compile(r"Optimized by (\S{1,100}) using")
 _WORKSPACE = re.compile(r"[^_]+_([^_]+)_(.+)")
 
