@@ -351,6 +351,7 @@ def test_a_task_that_overwrites_its_own_answer_is_copied_too(judge_code: Judged)
     assert row["status"] != "correct"
 
 
+@pytest.mark.slow
 @pytest.mark.clock
 @pytest.mark.parametrize(
     ("wrong", "verdict"),

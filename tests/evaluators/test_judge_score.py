@@ -134,6 +134,7 @@ def test_the_rule_passes_what_is_wrong_by_less_than_a_hundredth() -> None:
     assert row["caught"]
 
 
+@pytest.mark.slow
 def test_sums_that_begin_with_unwritten_memory_are_caught_whatever_it_holds() -> None:
     known = {item.name: item for item in items.list_cheats("cpu")}
     bad = known["adversarial/wrong/unwritten_sum"]

@@ -228,6 +228,7 @@ def test_devices_have_short_names(model: str, name: str) -> None:
     assert fingerprint.shorten_name(model) == name
 
 
+@pytest.mark.slow
 def test_inputs_follow_their_seed_and_weights_theirs(references: Any) -> None:
     task = (
         "import torch\nclass Model(torch.nn.Module):\n"

@@ -614,6 +614,7 @@ def test_pieces_of_an_experiment_make_one_lake(
     assert done.stderr.startswith(f"{tmp_path} has no tables of a run")
 
 
+@pytest.mark.slow
 def test_a_lake_of_a_run_may_have_the_verdicts_of_one_device_alone(
     empty_lake: Path, tmp_path: Path
 ) -> None:

@@ -203,6 +203,7 @@ def test_a_difference_counts_rows_and_names_changed_verdicts_and_best_kernels(
             history.list_added_rows(before, after, "kernel")
 
 
+@pytest.mark.slow
 def test_a_verdict_that_changed_is_told_apart_from_a_new_one(writer: store.Writer) -> None:
     task, kernel, device = builders.task(), builders.kernel("fast"), builders.device("laptop")
     sizes = builders.workload(task)

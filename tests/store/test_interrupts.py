@@ -209,6 +209,7 @@ def test_an_interrupt_of_a_slow_import_of_two_threads_ends_the_command(tmp_path:
         assert (program.returncode, err) == (130, "interrupted.\n")
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("module", "note"),

@@ -21,7 +21,6 @@ import store
 
 CASES = bounds.list_cases()
 SAMPLE = (
-    "pipelines run preference-pairs --rejected both --evidence measured",
     "view best_kernels",
     "view search_curves",
 )

@@ -120,6 +120,7 @@ def test_an_old_lake_migrates_and_all_views_answer_at_each_snapshot(old_lake: st
         assert history.list_added_rows(before, lake, "evaluations").num_rows == 2
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("statement", ["ALTER TABLE", "CALL lake.set_commit_message", "COMMIT"])
 def test_a_migration_that_is_killed_changes_nothing_and_the_next_one_ends_it(

@@ -200,6 +200,7 @@ def test_slime_gets_a_number(service: Service, judges: ToldJudges) -> None:
     assert service.call("POST", "/v1/reward?rule=x", {"response": ""}).status_code == 422
 
 
+@pytest.mark.slow
 def test_nemo_gym_gets_its_row_back_with_a_reward(service: Service, judges: ToldJudges) -> None:
     def verify(text: str) -> Any:
         message = {"type": "message", "content": [{"type": "output_text", "text": text}]}
