@@ -267,7 +267,6 @@ def read_receipt(data: bytes) -> dict[str, Any]:
         )
     try:
         content = json.loads(data)
-        canonicalize(content)
     except (ValueError, RecursionError) as error:
         why = "too deeply nested" if isinstance(error, RecursionError) else str(error)
         raise ReceiptRefused(
@@ -292,7 +291,11 @@ def read_receipt(data: bytes) -> dict[str, Any]:
             f"the receipt does not have the schema of receipts: {error}",
             "`store receipt --schema` prints it.",
         ) from error
-    if write_receipt(receipt) != data:
+    try:
+        is_canonical = canonicalize(receipt) == data
+    except ValueError:  # NaN, or an infinite number
+        is_canonical = False
+    if not is_canonical:
         raise ReceiptRefused(
             "the receipt is not in its canonical form, so it was changed after it was written",
             "Ask for the file that `store receipt` wrote; editors and pretty-printers change it.",
