@@ -3,12 +3,13 @@
     store export flashinfer-trace FOLDER --suite starter
     VENV/bin/python benchmarks/exported_traces.py FOLDER
 
-VENV has torch, flashinfer-bench 0.1.2, apache-tvm-ffi, docstring-parser, pydantic (with
-pydantic-core, annotated-types and typing-inspection) and safetensors, but need not have
-flashinfer-python; this program imports nothing of ours. Kernels run in this process and those of
-flashinfer-bench, without a sandbox: use a lake that you trust. Without a GPU, `run` refuses to
-start, and kernels for GPUs raise. With one, `run` judges the best kernel of each definition by its
-own rules and appends its traces to the folder, which `store import flashinfer-trace FOLDER` reads.
+VENV has torch, safetensors, flashinfer-bench 0.1.2, docstring-parser and pydantic (with
+pydantic-core, annotated-types and typing-inspection); what else flashinfer-bench names, such as
+flashinfer-python, is not used. This program imports nothing of ours. Kernels run in its process and
+those of flashinfer-bench, without a sandbox: use a lake that you trust. Without a GPU, `run`
+refuses to start, and kernels for GPUs raise. With one, `run` judges the best kernel of each
+definition by its own rules and appends its traces to the folder, which
+`store import flashinfer-trace FOLDER` reads.
 """
 
 # pyright: reportMissingImports=false
