@@ -38,7 +38,8 @@ def written(url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a folder with every repository of that lake."""
     folder = tmp_path_factory.mktemp("hub") / "out"
     with store.open(url) as lake:
-        export(lake, hub_kernels, folder, Config())
+        tasks = f"task IN {(*WON, 'single_gate')}"
+        export(lake, hub_kernels, folder, Config(where=tasks))
     return folder
 
 
@@ -217,6 +218,18 @@ def test_a_kernel_that_cannot_be_used_is_named_once(
     assert exported.count() == 0
 
 
+def test_without_a_compiler_the_task_runs(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = json.loads((written / "layer-norm" / BUILD / "winners.json").read_text())
+    for kernel_id in facts["kernels"]:
+        monkeypatch.delitem(sys.modules, f"_flywheel_kernel_{kernel_id}", raising=False)
+    monkeypatch.setenv("PATH", "")
+    exported = Exported(written / "layer-norm", "layer_norm")
+    with pytest.warns(RuntimeWarning, match="is not used: FileNotFoundError"):
+        exported.check()
+    exported.check()
+    assert exported.count() == 0
+
+
 def test_a_reference_that_was_exchanged_is_not_run(tmp_path: Path, written: Path) -> None:
     folder = Path(shutil.copytree(written / "diag-matmul", tmp_path / "diag-matmul"))
     (folder / BUILD / "reference.py").write_text("raise SystemExit('it ran')\n")
@@ -294,6 +307,23 @@ def test_the_names_are_those_that_kernels_allows() -> None:
         assert name.replace("-", "").isalnum()
         assert name[0].isalpha()
         assert len(name) > 1
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_winners_answer_like_their_tasks_on_a_gpu(written: Path) -> None:
+    """On an H200, for which the starter suite has verdicts, kernels of Triton and CUDA run."""
+    used = 0
+    for folder in sorted(one for one in written.iterdir() if one.is_dir()):
+        winner = Exported(folder, folder.name.replace("-", "_")).winner
+        for setting in winner._settings.values():
+            inputs = [torch.randn(form[0], device="cuda") for form in setting.form or ()]
+            state = {k: torch.randn_like(v, device="cuda") for k, v in setting.state.items()}
+            want = torch.func.functional_call(setting.reference.cuda(), state, tuple(inputs))
+            for _ in range(2):
+                torch.testing.assert_close(winner(*inputs, **state), want, rtol=1e-2, atol=1e-2)
+        used += len([one for one in winner._tables.kernels.values() if one])
+    assert used or torch.cuda.get_device_name() != "NVIDIA H200"
 
 
 @pytest.mark.skipif(importlib.util.find_spec("kernels") is None, reason="kernels is not installed")
