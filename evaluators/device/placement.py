@@ -114,15 +114,12 @@ def choose_place(device: str) -> Place:
     return Place(divide_machine(device).places[0].device, tuple(sorted(os.sched_getaffinity(0))))
 
 
-def pick_fast_cores(
-    cores: Sequence[int], count: int = 2, *, seconds: float = 0.05
-) -> tuple[int, ...] | None:
-    """Return the fastest cores, the fastest first; None where this thread cannot be pinned to them.
+def pick_fast_cores(cores: Sequence[int], *, seconds: float = 0.05) -> tuple[int, ...] | None:
+    """Return the two fastest cores, fastest first; None where this thread cannot be pinned to them.
 
     Cores of one host may differ in speed, up to 1.9 times, for seconds. A loop of a third of a
     millisecond runs on every core in turn for some time in all, and the best time of each core
-    counts.
-    Threads that share a core of the hardware with a faster one come last.
+    counts. Threads that share a core of the hardware with a faster one come last.
     """
     best_ns: dict[int, float] = dict.fromkeys(cores, math.inf)
     end_ns = time.perf_counter_ns() + int(seconds * 1e9)
@@ -142,7 +139,7 @@ def pick_fast_cores(
             for first, _, last in (part.partition("-") for part in file.read_text().split(",")):
                 siblings |= {*range(int(first), int(last or first) + 1)}
         (shared if siblings & {*fastest} else fastest).append(core)
-    return (*fastest, *shared)[:count]
+    return (*fastest, *shared)[:2]
 
 
 def time_loop(core: int) -> int:

@@ -321,7 +321,7 @@ class ComparisonFailed(ReferenceFailed):
 
 
 @contextlib.contextmanager
-def name_failures(what: str = "an answer cannot be compared") -> Generator[None]:
+def name_failures() -> Generator[None]:
     """Turn an error of the judge's own in a block into ComparisonFailed, which names the limit."""
     try:
         yield
@@ -329,7 +329,8 @@ def name_failures(what: str = "an answer cannot be compared") -> Generator[None]
         raise
     except Exception as error:
         lines = str(error).strip().splitlines() or [""]
-        detail = f"{what}: {type(error).__name__}: {lines[0][:_MOST_TEXT]}"
+        name = type(error).__name__
+        detail = f"an answer cannot be compared: {name}: {lines[0][:_MOST_TEXT]}"
         limit = "comparison_memory" if lacks_memory(error) else "comparison"
         raise ComparisonFailed(refuse_limit(limit, detail)) from error
 

@@ -203,8 +203,8 @@ def iterate_algorithms(
         return
     cudnn = torch.backends.cudnn
     if "convolution" in kinds:
-        yield _set(cudnn, "deterministic", True)
-        yield _set(cudnn, "benchmark", True)
+        yield _switch_on(cudnn, "deterministic")
+        yield _switch_on(cudnn, "benchmark")
     if "product" in kinds:
         choose = torch.backends.cuda.preferred_blas_library
         for library in ("cublas", "cublaslt"):
@@ -275,9 +275,9 @@ def _round_to_tf32(tensor: torch.Tensor) -> torch.Tensor:
 
 
 @contextlib.contextmanager
-def _set(holder: Any, name: str, value: Any) -> Generator[None]:
+def _switch_on(holder: Any, name: str) -> Generator[None]:
     before = getattr(holder, name)
-    setattr(holder, name, value)
+    setattr(holder, name, True)
     try:
         yield
     finally:
@@ -287,7 +287,7 @@ def _set(holder: Any, name: str, value: Any) -> Generator[None]:
 @contextlib.contextmanager
 def _allow_tf32() -> Generator[None]:
     backends = torch.backends
-    with _set(backends.cudnn, "allow_tf32", True), _set(backends.cuda.matmul, "allow_tf32", True):
+    with _switch_on(backends.cudnn, "allow_tf32"), _switch_on(backends.cuda.matmul, "allow_tf32"):
         yield
 
 

@@ -137,11 +137,10 @@ _DECIDED = {"kernelbench": frozenset(_KERNELBENCH_TEST.split())}
 EVALUATION_SUITES = frozenset({"sol-execbench"})
 """Suites whose license permits evaluation only: all of their families are on the test side."""
 EVALUATION_RULE = "the license of the suite permits evaluation only"
+_TEST_SHARE = 0.2
 
 
-def split_rows(
-    suite: str, families: Iterable[str], test_share: float = 0.2
-) -> list[dict[str, str]]:
+def split_rows(suite: str, families: Iterable[str]) -> list[dict[str, str]]:
     """Return rows of table splits: which side each family of a suite is on, by RULE.
 
     `families` has the family of each task; if it has each family once, all families weigh the same.
@@ -149,12 +148,12 @@ def split_rows(
     are on the test side.
     """
     named = list(families)
-    rule = RULE.format(share=test_share)
+    rule = RULE.format(share=_TEST_SHARE)
     test = _DECIDED.get(suite)
     if suite in EVALUATION_SUITES:
         test, rule = frozenset(named), EVALUATION_RULE
     elif test is None:
-        test = choose_test(suite, named, [None] * len(named), test_share)
+        test = choose_test(suite, named, [None] * len(named), _TEST_SHARE)
     return [
         {"suite": suite, "family": name, "split": "test" if name in test else "train", "rule": rule}
         for name in sorted(set(named))

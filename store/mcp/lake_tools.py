@@ -123,13 +123,13 @@ class Reply:
         return encode_json(envelope, indent=None)
 
 
-def slice_text(name: str, text: str, offset: int) -> tuple[str, list[str]]:
-    """Return a part of a long text from an offset, and the notes for `Reply.truncated`."""
-    end = min(len(text), offset + CODE_CHARS)
-    if offset == 0 and end == len(text):
-        return text, []
-    more = "" if end == len(text) else f"; read on with offset={end}"
-    return text[offset:end], [f"{name}: characters {offset} to {end} of {len(text)}{more}"]
+def slice_code(code: str, offset: int) -> tuple[str, list[str]]:
+    """Return a part of a long code from an offset, and the notes for `Reply.truncated`."""
+    end = min(len(code), offset + CODE_CHARS)
+    if offset == 0 and end == len(code):
+        return code, []
+    more = "" if end == len(code) else f"; read on with offset={end}"
+    return code[offset:end], [f"code: characters {offset} to {end} of {len(code)}{more}"]
 
 
 def encode_error(error: FlywheelError) -> str:

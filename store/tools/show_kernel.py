@@ -7,7 +7,7 @@ from typing import Any
 from store.commandline.display import list_rows
 from store.dossier.pages import read_kernel_page
 from store.lake.reader import Lake
-from store.mcp.lake_tools import LakeTools, Reply, slice_text
+from store.mcp.lake_tools import LakeTools, Reply, slice_code
 
 READS_ONLY = True
 
@@ -27,7 +27,7 @@ async def run(lake_tools: LakeTools, kernel: str, at: str | None = None, offset:
         return page.row, {name.lower(): list_rows(t) for name, t in page.sections.items()}
 
     row, sections = await lake_tools.read(snapshot, read)
-    part, notes = slice_text("code", row.pop("code"), offset)
+    part, notes = slice_code(row.pop("code"), offset)
     return Reply(
         snapshot=snapshot, data=row | {"code": part} | sections, truncated=notes, whole=("code",)
     )

@@ -8,7 +8,7 @@ from store.commandline.display import list_rows
 from store.dossier.pages import read_task_page
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.mcp.lake_tools import LakeTools, Reply, slice_text
+from store.mcp.lake_tools import LakeTools, Reply, slice_code
 
 READS_ONLY = True
 
@@ -36,5 +36,5 @@ async def run(lake_tools: LakeTools, task: str, at: str | None = None, offset: i
         return page.row | {"workloads": workloads} | sections, about["code"]
 
     data, code = await lake_tools.read(snapshot, read)
-    part, notes = slice_text("code", code, offset)
+    part, notes = slice_code(code, offset)
     return Reply(snapshot=snapshot, data=data | {"code": part}, truncated=notes, whole=("code",))

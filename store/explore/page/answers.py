@@ -33,11 +33,11 @@ def _show_at_step(row: Row, name: str) -> str:
     return f"{format_value(name, row[name])} at step {row['step']}"
 
 
-def make_interval(label: str, row: Row, name: str = "speedup", tone: str = "c1") -> charts.Interval:
+def make_interval(label: str, row: Row, name: str = "speedup") -> charts.Interval:
     """Return a ratio of a row as a row of a chart, with its figures."""
     return charts.Interval(
         label=label, low=row.get(f"{name}_low"), middle=row[name], high=row.get(f"{name}_high"),
-        text=show_times(row, name), tone=tone,
+        text=show_times(row, name), tone="c1",
     )  # fmt: skip
 
 
