@@ -7,6 +7,7 @@ import json
 import secrets
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 
@@ -17,6 +18,12 @@ def content_id(*parts: str | None) -> str:
     False
     """
     return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+
+
+def hash_file(file: Path) -> str:
+    """Return the sha256 of a file's bytes."""
+    with open(file, "rb") as handle:
+        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def normalize(code: str) -> str:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import ctypes
 import errno
 import fcntl
-import hashlib
 import json
 import os
 import shutil
@@ -21,7 +20,7 @@ from pathlib import Path
 
 from store import faults
 from store.errors import ExportRefused
-from store.ids import uuid7
+from store.ids import hash_file, uuid7
 
 RECORD = ".flywheel.json"
 """File of a written folder: the command, and the sha256 of every other file."""
@@ -224,7 +223,5 @@ def _hash_files(folder: Path) -> dict[str, str]:
 
 
 def _hash(file: Path) -> str:
-    if file.is_symlink() or not file.is_file():
-        return "not a regular file"
-    with file.open("rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+    is_regular = file.is_file() and not file.is_symlink()
+    return hash_file(file) if is_regular else "not a regular file"

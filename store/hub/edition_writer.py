@@ -30,8 +30,8 @@ from store.commandline.escape import quote_name
 from store.errors import FlywheelError, RowsRejected, UnknownName
 from store.hub import licenses
 from store.hub.redact import Redactor, find_secret_holders, find_secret_rows, is_scrubbed
+from store.ids import hash_file
 from store.lake import attachment, checksums, location
-from store.lake.checksums import hash_file
 from store.lake.location import EDITION_MANIFEST, METADATA
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql

@@ -40,7 +40,7 @@ from store.foreign.parquet import cast_null_types, clamp_times
 from store.hub.client import REPO, Hub, RepositoryState
 from store.hub.edition_writer import FORMAT, MANIFEST
 from store.hub.redact import PSEUDONYM, VERBATIM, Redactor, is_scrubbed
-from store.lake.checksums import hash_file
+from store.ids import hash_file
 from store.lake.location import Location
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql

@@ -6,12 +6,10 @@ it there), so that every backup includes it and it needs no file of its own.
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
@@ -90,12 +88,6 @@ class Comparison:
     """Path to what the file was before it was read, of every file that is there."""
     unread: frozenset[str]
     """Paths of the files that were trusted and not read."""
-
-
-def hash_file(file: Path) -> str:
-    """Return the sha256 of a file's bytes."""
-    with open(file, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
 
 
 def insert_checksums(

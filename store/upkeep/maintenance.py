@@ -22,10 +22,10 @@ import store
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable
 from store.faults import replace_file
-from store.ids import uuid7
+from store.ids import hash_file, uuid7
 from store.lake import checksums
 from store.lake.attachment import WRITE_DATA_PATH, attach, connect, list_filled_tables, pin
-from store.lake.checksums import DataFile, hash_file
+from store.lake.checksums import DataFile
 from store.lake.data_files import NewFiles, Stamp
 from store.lake.host import rename_durably
 from store.lake.location import METADATA, FolderLocation, Location, ServerLocation

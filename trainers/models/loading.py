@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import hashlib
 import json
 import logging
 import math
@@ -86,7 +85,7 @@ def hash_weights(folder: Path) -> str:
     """Return the sha256 of the weights of a model folder; an adapter's includes its base's."""
     parts: list[str | None] = []
     for file in list_weight_files(folder):
-        parts += [file.name, hash_file(file)]
+        parts += [file.name, store.ids.hash_file(file)]
     base = find_base_folder(folder)
     if base is not None:
         parts += ["base", hash_weights(base) if base.is_dir() else str(base)]
@@ -108,19 +107,13 @@ def identify_model(folder: Path) -> Identity:
     """
     weights = hash_weights(folder)
     texts = [folder / "tokenizer.json", folder / "chat_template.jinja"]
-    shown = [hash_file(file) for file in texts if file.exists()]
+    shown = [store.ids.hash_file(file) for file in texts if file.exists()]
     return Identity(store.ids.content_id("policy", weights, *shown), weights)
 
 
 def compute_policy_id(folder: Path) -> str:
     """Return the id of a local model as a policy (`identify_model`)."""
     return identify_model(folder).policy_id
-
-
-def hash_file(file: Path) -> str:
-    """Return the sha256 of a file's bytes."""
-    with file.open("rb") as opened:
-        return hashlib.file_digest(opened, "sha256").hexdigest()
 
 
 def find_base_folder(folder: Path) -> Path | None:
@@ -282,7 +275,7 @@ def unpack_gguf(file: Path, parent: Path) -> Path:
     with open(file, "rb") as handle:
         if handle.read(4) != b"GGUF":
             raise FlywheelError(f"{file} is no GGUF file", "It has to begin with the letters GGUF.")
-    target = parent / f"{file.stem}-{hash_file(file)[:12]}"
+    target = parent / f"{file.stem}-{store.ids.hash_file(file)[:12]}"
 
     def write(folder: Path) -> None:
         import torch
