@@ -67,7 +67,7 @@ def compute_figures(
     try:
         with translate_errors(bounds), interrupt_after(connection.interrupt, LIMITS):
             connection.execute("SET TimeZone = 'UTC'")
-            connection.execute("SET memory_limit = '2GB'")
+            bounds.apply(connection, None)
             connection.execute("SET enable_external_access = false")
             connection.execute("SET python_enable_replacements = false")
             connection.execute("SET lock_configuration = true")
