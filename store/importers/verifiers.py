@@ -2,7 +2,8 @@
 
 Reads trace version 1, as verifiers 0.4.0 writes it: one episode a line, with the traces of its
 agents. A trace becomes a session: its messages are steps, and tool results belong to the calls that
-they answer. Each kernel that the model writes is an attempt that continues the one before it.
+they answer. Each kernel that the model writes, and each answer with tokens, is an attempt that
+continues the one before it.
 Rewards (score times weight) and metrics become claims on the last attempt. Episodes without a trace
 and files of older versions (results.jsonl) are not read.
 """
@@ -13,7 +14,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import store
 from store.errors import ImportFailed
@@ -28,6 +29,7 @@ from store.importers.reading.sessions import (
     name_metric,
     read_call,
 )
+from store.rollouts.follow import spread
 
 NAME = "verifiers"
 TRACE_VERSION = 1
@@ -116,6 +118,7 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
             "given": not node.flag("sampled"),
             "prompt_tokens": _sum([used], "prompt_tokens", "cached_input_tokens"),
             "completion_tokens": used.whole("completion_tokens", MOST_TOKENS),
+            "tokens": _read_tokens(node) if node.flag("sampled") else {},
             "calls": [read_call(call, answers.get(call.text("id") or "")) for call in calls[at]],
         }
         yield Fields(values=values, where=node.where, size=size)
@@ -123,6 +126,16 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
     if number:
         values = {name: trace.values.get(name) for name in ("rewards", "metrics")}
         yield Fields(values=values | {"results_of": about["name"]}, where=trace.where)
+
+
+def _read_tokens(node: Fields) -> dict[str, Any]:
+    """Return the lists by token of an answer; log-probabilities are those of sampled tokens."""
+    ids, mask, logprobs = map(node.values.get, ("token_ids", "mask", "logprobs"))
+    if not ids:
+        return {}
+    if isinstance(logprobs, list) and isinstance(mask, list):
+        logprobs = spread(cast("list[float]", logprobs), cast("list[object]", mask))
+    return {"completion_ids": ids, "loss_mask": mask, "sampler_logprobs": logprobs or None}
 
 
 def _read_session(trace: Fields, episode: Fields) -> dict[str, Any]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
@@ -145,6 +145,16 @@ def read_openai(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         yield {name: value for name, value in rollout.items() if value is not None}
 
 
+def spread(figures: Iterable[float], mask: Iterable[object]) -> list[float]:
+    """Return figures of the tokens in a mask as a list over all tokens, with 0 for the others.
+
+    >>> spread([-0.5, -0.25], [False, True, True])
+    [0.0, -0.5, -0.25]
+    """
+    of_sampled = iter(figures)
+    return [next(of_sampled, 0.0) if is_sampled else 0.0 for is_sampled in mask]
+
+
 def read_verifiers(episode: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a rollout for each branch of each trace of an episode.
 
@@ -174,14 +184,11 @@ def read_verifiers(episode: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             first = next((at for at, node in enumerate(path) if node.get("sampled")), len(path))
             answers = path[first:]
 
-            def spread(name: str, answers: list[dict[str, Any]] = answers) -> list[float] | None:
+            def join(name: str, answers: list[dict[str, Any]] = answers) -> list[float] | None:
                 if not any(node.get(name) for node in answers):
                     return None
-                values = [iter(node.get(name) or ()) for node in answers]
                 return [
-                    next(of_node, 0.0) if is_sampled else 0.0
-                    for node, of_node in zip(answers, values, strict=True)
-                    for is_sampled in node["mask"]
+                    one for node in answers for one in spread(node.get(name) or (), node["mask"])
                 ]
 
             ids = [token for node in answers for token in node.get("token_ids") or ()]
@@ -200,9 +207,9 @@ def read_verifiers(episode: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
                     "prompt_ids": [token for node in path[:first] for token in node["token_ids"]],
                     "completion_ids": ids,
                     "loss_mask": [one for node in answers for one in node["mask"]],
-                    "sampler_logprobs": spread("logprobs"),
-                    "old_logprobs": spread("trainer_logprobs"),
-                    "ref_logprobs": spread("reference_logprobs"),
-                    "advantage": spread("advantages"),
+                    "sampler_logprobs": join("logprobs"),
+                    "old_logprobs": join("trainer_logprobs"),
+                    "ref_logprobs": join("reference_logprobs"),
+                    "advantage": join("advantages"),
                 }
             yield {name: value for name, value in rollout.items() if value is not None}

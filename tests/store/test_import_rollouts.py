@@ -181,6 +181,25 @@ def test_a_task_has_its_kernel_and_the_references_beside_it(tmp_path: Path) -> N
     ]
 
 
+def test_an_answer_with_tokens_is_an_attempt(tmp_path: Path) -> None:
+    lake, sampled = tmp_path / "lake", {"token_ids": [3, 4, 5], "mask": [False, True, True]}
+    say = node("assistant", "no kernel", 0) | sampled | {"logprobs": [-0.5, -0.25]}
+    bad = node("assistant", f"```python\n{kernel(1)}```", 1) | sampled | {"logprobs": ["x"]}
+    nodes = [node("user", "?"), say, bad]
+    file = write_lines(tmp_path / "traces.jsonl", [episode(trace(nodes=nodes, calls=[]))])
+    import_source(lake, verifiers, file)
+    tokens = "completion_ids, loss_mask, sampler_logprobs, kernel_id IS NULL"
+    join = "FROM generations LEFT JOIN rollout_tokens USING (generation_id) ORDER BY turn"
+    assert query(lake, f"SELECT {tokens} {join}") == [
+        ([3, 4, 5], [False, True, True], [0.0, -0.5, -0.25], True),
+        (None, None, None, False),
+    ]
+    # The results are about the last attempt with a kernel.
+    assert query(
+        lake, "SELECT count(DISTINCT kernel_id), count(*) FILTER (kernel_id IS NULL) FROM claims"
+    ) == [(1, 0)]
+
+
 @pytest.mark.slow
 def test_yaml_that_expands_or_leaves_the_workspace_is_refused(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", write_result(tmp_path)
