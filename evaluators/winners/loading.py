@@ -46,7 +46,7 @@ def load_best(
     """Return the fastest kernels of a task as one function, which chooses by device and shape.
 
     The kernels run in this process, without the sandbox. Calls that differ from those that were
-    judged run the task's own code, as do calls with a gradient or autocast; a warning says why.
+    judged run the task's own code, as do calls with a gradient or autocast.
     Inputs come first, and the task's parameters by name: `norm(x, residual, weight=weight)`.
 
     Args:

@@ -138,7 +138,8 @@ def test_other_calls_run_the_task(written: Path) -> None:
     x, residual = exported.inputs
     exported.check()
     assert exported.count() == 1
-    exported.check(x[:7], residual[:7])
+    with pytest.warns(RuntimeWarning, match="no call like this one was judged on"):
+        exported.check(x[:7], residual[:7])
     exported.check(x.t(), residual.t())
     exported.check(torch.empty(x.numel() + 1)[1:].view_as(x).copy_(x), residual)
     with torch.autocast("cpu", torch.bfloat16):

@@ -10,7 +10,8 @@ the standard library and torch. Beside it are:
 A winner runs only in calls like those that were judged: the same shapes, element types, strides
 and plain values, on a device of the judged model, aligned, without autocast, and without a gradient
 to compute, because no kernel has a backward. Its first call of each kind is compared with the
-reference. Everything else runs the reference, and the reason is said once as a warning.
+reference. Everything else runs the reference. A warning says once that a device or inputs were not
+judged, and why a kernel cannot be used.
 """
 
 from __future__ import annotations
@@ -370,6 +371,8 @@ class Winner:
             if self._settings[row["workload"]].has_form(*form)
         ]
         if not fitting:
+            if rows:
+                self._say("form", f"no call like this one was judged on {model}, by its inputs")
             return None
         row = max(fitting, key=lambda one: one["speedup_low"])
         if row["kernel_id"] in self._refused:
