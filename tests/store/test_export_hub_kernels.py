@@ -186,32 +186,63 @@ SPOILED = {
 }
 
 
+def exchange(folder: Path, code: str) -> str:
+    """Make another kernel the winner of the first workload; return its id."""
+    file = folder / BUILD / "winners.json"
+    facts = json.loads(file.read_text())
+    row = builders.kernel(code=code)
+    for won in facts["winners"]:
+        if won["workload"] == 0:
+            won["kernel_id"] = row["kernel_id"]
+    about = {"path": "kernel.py", "entry_point": "ModelNew", "other_paths": []}
+    facts["kernels"][row["kernel_id"]] = about
+    file.write_text(json.dumps(facts))
+    (folder / BUILD / "kernels" / row["kernel_id"]).mkdir()
+    (folder / BUILD / "kernels" / row["kernel_id"] / "kernel.py").write_text(code)
+    return row["kernel_id"]
+
+
+KEEPS = """
+import torch
+
+class ModelNew(torch.nn.Module):
+    def __init__(self, cols, eps):
+        super().__init__()
+        self.eps, self.kept = eps, {}
+        self.weight = torch.nn.Parameter(torch.randn(cols))
+
+    def forward(self, x, residual):
+        weight = self.kept.setdefault("weight", self.weight * 1)
+        return torch.nn.functional.rms_norm(x + residual, x.shape[-1:], weight, self.eps)
+"""
+
+
+def test_a_kernel_that_keeps_what_it_makes_of_weights_is_not_used(
+    tmp_path: Path, written: Path
+) -> None:
+    folder = Path(shutil.copytree(written / "rms-norm-residual", tmp_path / "copy"))
+    exchange(folder, KEEPS)
+    exported = Exported(folder, "rms_norm_residual")
+    with pytest.warns(RuntimeWarning, match="it keeps tensors beside its parameters"):
+        exported.check()
+    exported.check(weight=exported.state["weight"] * 2)
+    assert exported.count() == 0
+
+
 @pytest.mark.parametrize("code", [*SPOILED, None], ids=["import", "answer", "state", "hash"])
 def test_a_kernel_that_cannot_be_used_is_named_once(
     tmp_path: Path, written: Path, code: str | None
 ) -> None:
     """The kernel of another lake raises, answers wrongly, or has been exchanged in the folder."""
     folder = Path(shutil.copytree(written / "diag-matmul", tmp_path / "diag-matmul"))
-    file = folder / BUILD / "winners.json"
-    facts = json.loads(file.read_text())
-    [won] = [one for one in facts["winners"] if one["workload"] == 0]
-    old = won["kernel_id"]
     if code is None:
-        [file] = (folder / BUILD / "kernels" / old / "diag_matmul").iterdir()
+        facts = json.loads((folder / BUILD / "winners.json").read_text())
+        [kernel_id] = [one["kernel_id"] for one in facts["winners"] if one["workload"] == 0]
+        [file] = (folder / BUILD / "kernels" / kernel_id / "diag_matmul").iterdir()
         file.write_text("raise SystemExit('it ran')\n")
-        kernel_id, told = old, "its code is not the code that was judged"
+        told = "its code is not the code that was judged"
     else:
-        row = builders.kernel(code=code)
-        kernel_id, told = row["kernel_id"], SPOILED[code]
-        (folder / BUILD / "kernels" / kernel_id).mkdir()
-        (folder / BUILD / "kernels" / kernel_id / "kernel.py").write_text(code)
-        facts["kernels"][kernel_id] = {
-            "path": "kernel.py",
-            "entry_point": "ModelNew",
-            "other_paths": [],
-        }
-        won["kernel_id"] = kernel_id
-        file.write_text(json.dumps(facts))
+        kernel_id, told = exchange(folder, code), SPOILED[code]
     exported = Exported(folder, "diag_matmul")
     with pytest.warns(RuntimeWarning, match=f"{kernel_id[:12]} is not used: .*{told}"):
         exported.check()

@@ -335,6 +335,9 @@ class Winner:
                 for (owner, name), value in zip(slots, state, strict=True):
                     owner[name] = value
                 given = module(*inputs)
+                # Such a tensor may be made of weights, and would not follow the caller's.
+                if slots and _holds_tensors(module):
+                    raise ValueError("it keeps tensors beside its parameters")
                 if not _agree(given, answer):
                     raise ValueError("its first answer differs from the task's own")
         except (Exception, SystemExit) as error:
@@ -408,10 +411,6 @@ class Winner:
         ]
         if sorted(own) != sorted(setting.state):
             raise ValueError("its parameters are not those of the task")
-        # Such a tensor may be made of weights, and would not follow the caller's.
-        held = [v for part in module.modules() for v in vars(part).values()]
-        if setting.state and any(isinstance(value, Tensor) for value in held):
-            raise ValueError("it keeps tensors beside its parameters")
         return module, setting.find_state(module)
 
     def _arrange(
@@ -522,6 +521,28 @@ def _find_part(module: torch.nn.Module, path: str) -> torch.nn.Module | None:
     for name in path.split(".") if path else ():
         part = None if part is None else vars(part)["_modules"].get(name)
     return part
+
+
+def _holds_tensors(module: torch.nn.Module) -> bool:
+    """Return whether a module has tensors in attributes that are neither parameters nor buffers."""
+    values = [
+        value
+        for part in module.modules()
+        for name, value in vars(part).items()
+        if name not in ("_parameters", "_buffers", "_modules")
+    ]
+    seen: set[int] = set()
+    for value in values:
+        if id(value) in seen:
+            continue
+        seen.add(id(value))
+        if isinstance(value, list | tuple | set):
+            values.extend(value)
+        elif isinstance(value, dict):
+            values.extend(value.values())
+        elif isinstance(value, Tensor):
+            return True
+    return False
 
 
 def _list_state(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
