@@ -182,7 +182,12 @@ def make_receipt(
             f"kernel {kernel_id[:12]} was not timed by clock {clock}", "Leave out --clock."
         )
     only = {"kernel": kernel_id}
-    lake.keep("_licenses", read_sql(str(_LICENSES), "licenses"), {"own": None})
+    # Of the kernel, or of the attempts that wrote it.
+    [licensed] = lake.run(
+        f"SELECT license FROM ({read_sql(str(_LICENSES), 'licenses')}\n) "
+        "WHERE \"table\" = 'kernels' AND id = $kernel",
+        only | {"own": None},
+    ).rows()
     [of_kernel] = lake.run(read_sql(__file__, "kernel"), only).rows()
     tasks = lake.run(read_sql(__file__, "tasks"), only).rows()
     files = [(of_kernel["path"], of_kernel["code"])]
@@ -199,8 +204,9 @@ def make_receipt(
             **{
                 name: of_kernel[name]
                 for name in Kernel.__struct_fields__
-                if name not in ("files", "authors")
+                if name not in ("files", "authors", "license")
             },
+            "license": licensed["license"],
             "authors": of_kernel["authors"] or [],
             "files": [
                 {

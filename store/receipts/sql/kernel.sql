@@ -1,5 +1,4 @@
--- A kernel, with its language and its license: its own, or that of the attempts that wrote it.
--- Reads table `_licenses`, the answer of store/hub/sql/licenses.sql.
+-- A kernel, with its language, its authors, and why no dataset may have it.
 SELECT
     kernels.kernel_id,
     kernels.code,
@@ -10,11 +9,6 @@ SELECT
     kernels.source,
     kernels.source_revision,
     features."language",
-    (
-        SELECT any_value(license)
-        FROM _licenses
-        WHERE "table" = 'kernels' AND id = $kernel
-    ) AS license,
     (
         SELECT list(DISTINCT policy ORDER BY policy)
         FROM authors
