@@ -26,7 +26,7 @@ from store.hub.redact import find_secret_rows
 from store.lake.reader import Lake
 from store.receipts.receipt import make_receipt, write_receipt
 from store.winners.package import name_function, name_layer, write_package
-from store.winners.selection import TaskWinners, read_winners
+from store.winners.selection import TaskWinners, read_details, read_winners
 
 log = logging.getLogger(__name__)
 VARIANT = "torch-universal"
@@ -69,13 +69,15 @@ def write(lake: Lake, folder: Path, config: Config) -> dict[str, int]:
         log.info("no winner for %s", line)
     if len(lines) > _MOST_NAMED:
         log.info("and none for %d other tasks and devices", len(lines) - _MOST_NAMED)
+    details = {name: read_details(lake, name) for name in ("speedups", "other_shapes", "parents")}
     names: dict[str, str] = {}
     for winners in found.tasks:
         name = name_repository(winners.task)
         if name in names:  # another suite has a task of this name
             name = f"{name}-{winners.task_id[:8]}"
         names[name] = winners.task_id
-        _write_repository(lake, winners, name, folder / name)
+        about = {what: rows.get(winners.task_id, []) for what, rows in details.items()}
+        _write_repository(lake, winners, about, name, folder / name)
     kernels = {one for winners in found.tasks for one in winners.kernels}
     return {
         "repositories": len(names),
@@ -102,7 +104,9 @@ def _explain(row: Mapping[str, Any]) -> str:
     )
 
 
-def _write_repository(lake: Lake, winners: TaskWinners, name: str, folder: Path) -> None:
+def _write_repository(
+    lake: Lake, winners: TaskWinners, about: Mapping[str, Any], name: str, folder: Path
+) -> None:
     rows = pa.Table.from_pylist([*winners.kernels.values(), {"code": winners.code}])
     if secret := find_secret_rows(rows.select(["code"])):
         told = [list(winners.kernels)[place] for place in secret if place < len(winners.kernels)]
@@ -129,10 +133,12 @@ def _write_repository(lake: Lake, winners: TaskWinners, name: str, folder: Path)
     for kernel_id in winners.kernels:
         receipt = write_receipt(make_receipt(lake, kernel_id))
         (folder / "receipts" / f"{kernel_id}.json").write_bytes(receipt)
-    (folder / "README.md").write_text(_render_card(lake, winners, name, terms), "utf-8")
+    (folder / "README.md").write_text(_render_card(lake, winners, about, name, terms), "utf-8")
 
 
-def _render_card(lake: Lake, winners: TaskWinners, name: str, terms: list[str]) -> str:
+def _render_card(
+    lake: Lake, winners: TaskWinners, about: Mapping[str, Any], name: str, terms: list[str]
+) -> str:
     import jinja2
     import yaml
 
@@ -156,6 +162,7 @@ def _render_card(lake: Lake, winners: TaskWinners, name: str, terms: list[str]) 
     first: dict[str, Any] = winners.rows[0]
     body = environment.get_template("hub_kernels.md.j2").render(
         winners=winners,
+        **about,
         name=name,
         function=name_function(winners.task),
         layer=name_layer(winners.task),

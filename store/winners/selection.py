@@ -9,6 +9,7 @@ from typing import Any
 from store.bounds import QueryLimits
 from store.hub import licenses
 from store.lake.reader import Lake
+from store.lake.result import Result
 from store.lake.sql_files import read_sql
 
 
@@ -26,9 +27,6 @@ class TaskWinners:
     """Kernel id to its code, path and entry point."""
     models: Mapping[str, list[str]]
     """Device to the models that have its name."""
-    speedups: list[dict[str, Any]]
-    shapes: list[dict[str, Any]]
-    parents: list[dict[str, Any]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -74,20 +72,9 @@ def read_winners(
     else:
         lake.keep("_permitted", "FROM _candidates")
     lake.keep("_winners", read_sql(__file__, "winners"), {"kernels": list(kernels), "own": own})
-
-    def list_of_task(name: str) -> dict[str, list[dict[str, Any]]]:
-        grouped: dict[str, list[dict[str, Any]]] = {}
-        for row in lake.run(read_sql(__file__, name)).rows():
-            grouped.setdefault(str(row["task_id"]), []).append(row)
-        return grouped
-
-    winners: dict[str, list[dict[str, Any]]] = {}
-    for row in lake.run("SELECT * FROM _winners").rows():
-        winners.setdefault(str(row["task_id"]), []).append(row)
+    winners = _group(lake.run("SELECT * FROM _winners"))
     texts = {row["id"]: row for row in lake.run(read_sql(__file__, "texts")).rows()}
     models = {row["device"]: row["models"] for row in lake.run(read_sql(__file__, "models")).rows()}
-    speedups, shapes = list_of_task("speedups"), list_of_task("other_shapes")
-    parents = list_of_task("parents")
     # The fastest kernel of each task and device without a winner says why it stays.
     others = lake.run(read_sql(__file__, "without_winner")).rows()
     return Selection(
@@ -100,11 +87,23 @@ def read_winners(
                 rows=rows,
                 kernels={row["kernel_id"]: texts[row["kernel_id"]] for row in rows},
                 models=models,
-                speedups=speedups.get(task_id, []),
-                shapes=shapes.get(task_id, []),
-                parents=parents.get(task_id, []),
             )
             for task_id, rows in winners.items()
         ],
         without=others,
     )
+
+
+def read_details(lake: Lake, name: str) -> dict[str, list[dict[str, Any]]]:
+    """Return rows about the winners that `read_winners` has found last, by the id of their task.
+
+    name: speedups, other_shapes or parents, which are files of sql/.
+    """
+    return _group(lake.run(read_sql(__file__, name)))
+
+
+def _group(rows: Result) -> dict[str, list[dict[str, Any]]]:
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for row in rows.rows():
+        by_task.setdefault(str(row["task_id"]), []).append(row)
+    return by_task

@@ -130,7 +130,7 @@ def test_code_without_its_id_is_not_written(tmp_path: Path) -> None:
         kernels={"0" * 64: {
             "code": text, "path": "kernel.py", "entry_point": "ModelNew", "other_files": None,
         }},
-        models={}, speedups=[], shapes=[], parents=[],
+        models={},
     )  # fmt: skip
     with pytest.raises(RowsRejected, match="the id is the hash of the text"):
         write_package(winners, tmp_path)
