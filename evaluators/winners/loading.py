@@ -77,6 +77,8 @@ def load_best(
         known = [str(row["name"]) for row in newest.run("SELECT name FROM current_tags").rows()]
     for tag in tags:
         if tag not in known:
+            if re.fullmatch(r"[0-9a-f]{7,63}", tag):
+                raise FlywheelError(f"{tag} is no tag, and no whole id of a kernel", _HOW_TO_TRUST)
             raise UnknownName.among("tag", tag, known)
     with store.open(lake, tags[0] if tags else None) as opened:
         row = store.find_task(opened, task)

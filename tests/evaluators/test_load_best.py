@@ -61,6 +61,8 @@ def test_nothing_runs_unless_it_is_trusted(url: str, kernel_id: str) -> None:
         evaluators.load_best("diag_matmul", lake=url, trust="0" * 64)
     with pytest.raises(UnknownName, match='no tag "yours"'):
         evaluators.load_best("diag_matmul", lake=url, trust="yours")
+    with pytest.raises(FlywheelError, match="is no tag, and no whole id of a kernel"):
+        evaluators.load_best("diag_matmul", lake=url, trust=kernel_id[:12])
     with pytest.raises(UnknownName, match='no task "nothing"'):
         evaluators.load_best("nothing", lake=url, trust="mine")
     with pytest.raises(UnknownName, match="no device with a winner of diag_matmul"):
