@@ -269,7 +269,7 @@ def compare_speedups(before: Mapping[str, Any], now: Mapping[str, Any]) -> Diffe
     >>> before |= {"speedup": 2.0, "speedup_low": 1.9, "speedup_high": 2.1}
     >>> same = compare_speedups(before, before | {"speedup": 2.05, "speedup_high": 2.2})
     >>> round(same.ratio, 3), round(same.low, 3), round(same.high, 3), same.agrees
-    (1.025, 0.935, 1.117, True)
+    (1.025, 0.936, 1.118, True)
     """
     logs = [
         [math.log(row[name]) for name in ("speedup_low", "speedup", "speedup_high")]
