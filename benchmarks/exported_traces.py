@@ -91,7 +91,7 @@ def main() -> None:
         "torch": f"{torch.__version__}, GPU: {torch.cuda.is_available()}",
         "definitions, solutions": f"{len(dataset.definitions)}, "
         f"{sum(map(len, dataset.solutions.values()))}",
-        "traces, of which passed": f"{sum(map(len, dataset.traces.values()))}, "
+        "traces (passed)": f"{sum(map(len, dataset.traces.values()))}, "
         f"{sum(map(len, passed.values()))}",
         "solutions that passed, called here": _list(outcomes),
         "definitions with a best trace": str(len(chosen)),

@@ -98,7 +98,7 @@ def read_metrics(folder: Path, run_id: str) -> str:
         ).rows()
     share = row["tokens"] / row["steps"]
     return (
-        f"{kept['tokens']} tokens sampled; {row['steps']:.1f} s in steps, of which storing tokens "
+        f"{kept['tokens']} tokens sampled; {row['steps']:.1f} s in steps; storing tokens takes "
         f"{row['tokens']:.3f} s ({share:.2%})"
     )
 

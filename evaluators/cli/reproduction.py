@@ -252,11 +252,14 @@ def compare(
     )
     if done.agrees and not differences and any(row["status"] == "correct" for row in verdicts):
         flags = {flag for row in rows["evaluations"] for flag in row.get("flags") or ()}
-        clocks = {row["clock"] for row in here["pooled_speedups"]}
-        why = f"the sessions here count for nothing ({', '.join(sorted(flags)) or 'disturbed'})"
+        clocks = [
+            ", ".join(sorted({row["clock"] for row in side["pooled_speedups"]})) or "no clock"
+            for side in (receipt["figures"], here)
+        ]
+        why = "" if here["pooled_speedups"] else f" ({', '.join(sorted(flags)) or 'disturbed'})"
         raise FlywheelError(
-            "the kernel is correct here, too, and no speedup can be compared: "
-            + (f"here it was timed by {', '.join(sorted(clocks))}" if clocks else why),
+            "the kernel is correct here, too, and no speedup can be compared: sessions count by "
+            f"{clocks[0]} in the receipt, and by {clocks[1]} here{why}",
             "Try again on a quiet machine of the receipt's device model.",
         )
     return done

@@ -404,7 +404,7 @@ def compare(
     including: Include = INCLUDING,
     common: Common = COMMON,
 ) -> None:
-    """Compare the speedups of two authors, judge versions, hosts or devices (A/B).
+    """Compare the speedups of two authors, judge versions, hosts or devices.
 
     Pairs have one task, shape, device, baseline, clock and precision. Authors are compared by the
     best kernel of each, everything else by the same kernel on both sides. Prints the ratio B / A

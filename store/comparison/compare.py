@@ -66,7 +66,7 @@ class Comparison:
     """The same with a speedup of 1 where an author has no correct kernel."""
     tasks_missing_as_1: int | None
     resolved: float
-    """The difference that so many tasks and sessions find in 80 % of cases: 0.05 is 5 %."""
+    """Smallest difference that these tasks and sessions detect in 80 % of cases: 0.05 is 5 %."""
     resolution: float
     more_tasks: int | None
     """Further tasks that `resolution` needs; None after a single task, which tells of no other."""
@@ -118,7 +118,7 @@ class Comparison:
         else:
             told = "needs no more"
         lines.append(
-            f"resolution: finds {100 * self.resolved:.3g} % in 4 of 5 cases; "
+            f"resolution: detects {100 * self.resolved:.3g} % in 4 of 5 cases; "
             f"{100 * self.resolution:.3g} % {told}"
         )
         if self.left_out:

@@ -67,7 +67,7 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
         name = _name(f"{config.suite}_{row['task']}")
         family = _name(row["family"])
         workload = {
-            # Those that vary, of which there are none: `apply` looks a call up by them.
+            # Only variable axes, and there are none: `apply` finds a workload by them.
             "axes": {},
             "inputs": {"seed": {"type": "scalar", "value": 0}},
             "uuid": content_id("workload", row["task_id"])[:32],

@@ -89,6 +89,6 @@ def test_traces_of_its_run_are_read_again(tmp_path: Path) -> None:
     added = {what: int(n) for n, what in re.findall(r"(\d+) (\w+)", rows["traces that run added"])}
     assert added["PASSED"] >= 10
     assert rows["calls through apply"] == "15 kernel"
-    exported = int(rows["traces, of which passed"].partition(",")[0])
+    exported = int(rows["traces (passed)"].partition(",")[0])
     count = count_imported(tmp_path / "out", tmp_path / "again")
     assert count == exported + sum(added.values()) == exported + 15

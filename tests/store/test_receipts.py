@@ -324,7 +324,7 @@ def test_only_a_signature_says_who_made_a_receipt(lake: store.Lake, key: Path) -
     assert check.verify(signed, allowed_signers=signers).signer == "alice@example.org"
     assert any("SHA256:" in line for line in check.verify(signed).unchecked)
 
-    # Whoever changes it and has another key cannot sign for alice.
+    # Somebody with another key who changes it cannot sign for alice.
     other = signers.with_name("other")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
     changed = json.loads(signed)

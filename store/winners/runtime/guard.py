@@ -481,7 +481,11 @@ class Winner:
         if topic not in self._said:
             self._said.add(topic)
             message = f"{self.task}: {text}; the task's own code runs instead"
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
+            # The warning points to the first caller outside of this file.
+            level, frame = 2, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
+            while frame.f_back is not None and frame.f_code.co_filename == __file__:
+                level, frame = level + 1, frame.f_back
+            warnings.warn(message, RuntimeWarning, stacklevel=level)
 
 
 class _OnDevice:
