@@ -1,29 +1,34 @@
 """Size and speed of logged rollouts: `store.run` beside JSON Lines, Arrow IPC and W&B.
 
     python benchmarks/rollouts.py --rollouts 20000
+    python benchmarks/rollouts.py --rollouts 1000000 --limit-s 480   # reports what it has by then
     python benchmarks/rollouts.py --rollouts 2000 --wandb OTHER/bin/python   # has wandb installed
 
 Token ids are those of the words of Python's own library, with the numbers that a vocabulary of
 151,000 would give them. Log-probabilities are computed as samplers do: float32 logits minus their
-log-sum-exp. Every rollout has a prompt of 100 tokens, ids, mask and log-probabilities.
+log-sum-exp. Every rollout has a prompt of 100 tokens, ids, mask and log-probabilities. The other
+forms store the first rollouts only (`--others`). TMPDIR names the disk that is measured.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
+import resource
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from io import TextIOWrapper
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pyarrow.parquet as pq
 
@@ -31,10 +36,16 @@ import store
 from store.lake import checksums
 from store.lake.location import Location
 from store.upkeep import maintenance
+from store.writing import spool
 
 VOCABULARY = 151_000
 PROMPT = 100
 GROUP = 8
+LAST_BIT = np.float32(2**-19)
+"""Of a logit between 16 and 32 in float32."""
+WANDB_ROLLOUTS = 2_000
+PROGRESS_S = 10.0
+PARTS = 5
 TOKEN_COLUMNS = ("completion_ids", "loss_mask", "sampler_logprobs", "old_logprobs", "ref_logprobs")
 WANDB = """
 import json, sys, time, wandb
@@ -54,7 +65,10 @@ print(seconds + time.perf_counter() - began)
 
 
 class Sampler:
-    """Makes rollouts whose ids and log-probabilities are distributed like those of a model."""
+    """Makes rollouts whose ids and log-probabilities are distributed like those of a model.
+
+    It varies a pool, which is a hundred times as fast as sampling, and repeats no list.
+    """
 
     def __init__(self) -> None:
         self._random = np.random.default_rng(0)
@@ -65,36 +79,37 @@ class Sampler:
         _, ids = np.unique(words, return_inverse=True)
         names = self._random.permutation(VOCABULARY)[: ids.max() + 1]
         self._ids = names[ids].astype(np.int32)
+        self._logprobs = np.concatenate([self._sample_logprobs(1 << 14) for _ in range(16)])
 
     def sample(self, step: int, count: int, tokens: int) -> list[dict[str, Any]]:
         """Return the rollouts of one step."""
-        rollouts: list[dict[str, Any]] = []
-        for at in range(count):
-            start = self._random.integers(0, len(self._ids) - tokens)
-            group = np.random.default_rng((step, at // GROUP))
-            prompt = group.integers(0, len(self._ids) - PROMPT)
-            ids = self._ids[start : start + tokens].copy()
-            # Other texts than those of an earlier rollout: exchange a tenth of the words.
-            other = self._random.random(tokens) < 0.1
-            ids[other] = self._random.choice(self._ids, int(other.sum()))
-            sampled = self._sample_logprobs(tokens)
-            rollouts.append(
-                {
-                    "step": step,
-                    "group": at // GROUP,
-                    "sample": at % GROUP,
-                    "prompt_ids": self._ids[prompt : prompt + PROMPT],
-                    "completion_ids": ids,
-                    "loss_mask": np.ones(tokens, bool),
-                    "sampler_logprobs": sampled,
-                    "old_logprobs": np.minimum(
-                        sampled + self._random.normal(0, 1e-2, tokens), 0
-                    ).astype(np.float32),
-                    "advantage": float(self._random.normal()),
-                    "reward": float(self._random.random() < 0.5),
-                }
-            )
-        return rollouts
+        random, shape = self._random, (count, tokens)
+        starts = random.integers(0, len(self._ids) - tokens, (count, 1))
+        ids = self._ids[starts + np.arange(tokens)]
+        # Other texts than those of an earlier rollout: exchange a tenth of the words.
+        other = random.random(shape, np.float32) < 0.1
+        ids[other] = random.choice(self._ids, int(other.sum()))
+        # Log-probabilities are multiples of the last bit of the logits that they come from.
+        drawn = random.choice(self._logprobs, shape)
+        drawn *= 1 + 0.01 * random.standard_normal(shape, np.float32)
+        sampled = np.round(drawn / LAST_BIT) * LAST_BIT
+        old = np.minimum(sampled + 0.01 * random.standard_normal(shape, np.float32), 0)
+        prompts = random.integers(0, len(self._ids) - PROMPT, count // GROUP + 1)
+        return [
+            {
+                "step": step,
+                "group": at // GROUP,
+                "sample": at % GROUP,
+                "prompt_ids": self._ids[prompts[at // GROUP] :][:PROMPT],
+                "completion_ids": ids[at],
+                "loss_mask": np.ones(tokens, bool),
+                "sampler_logprobs": sampled[at],
+                "old_logprobs": old[at],
+                "advantage": float(random.normal()),
+                "reward": float(random.random() < 0.5),
+            }
+            for at in range(count)
+        ]
 
     def _sample_logprobs(self, tokens: int) -> np.ndarray[Any, Any]:
         logits = self._random.normal(12, 2.5, (tokens, 64)).astype(np.float32)
@@ -122,67 +137,117 @@ def to_jsonl(rollout: dict[str, Any]) -> str:
 
 
 def main() -> None:
-    """Measure, and print one table for each question."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    """Measure, and print one table for each question as soon as it is answered."""
+    parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--rollouts", type=int, default=20_000)
     parser.add_argument("--tokens", type=int, default=1_000)
     parser.add_argument("--per-step", type=int, default=200)
+    parser.add_argument(
+        "--others", type=int, default=20_000, help="rollouts that JSON Lines and Arrow IPC store"
+    )
+    parser.add_argument("--limit-s", type=float, default=math.inf, help="log no longer than this")
     parser.add_argument("--wandb", help="a Python that has wandb installed")
     options = parser.parse_args()
+    cast("TextIOWrapper", sys.stdout).reconfigure(line_buffering=True)
     sampler = Sampler()
-    steps = options.rollouts // options.per_step
-    seconds = dict.fromkeys(("store.run", "JSON Lines", "Arrow IPC"), 0.0)
-    slowest = 0.0
-
-    @contextmanager
-    def timed(form: str) -> Iterator[None]:
-        began = time.perf_counter()
-        yield
-        seconds[form] += time.perf_counter() - began
-
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        lake, jsonl, ipc = folder / "lake", folder / "rollouts.jsonl", folder / "rollouts.arrow"
-        writer: pa.RecordBatchFileWriter | None = None
-        with store.run("benchmark", lake=str(lake), vocabulary=VOCABULARY) as run:
-            with open(jsonl, "w", encoding="utf-8") as lines:
-                for step in range(steps):
-                    rollouts = sampler.sample(step, options.per_step, options.tokens)
-                    before = seconds["store.run"]
-                    with timed("store.run"):
-                        run.log_rollouts(rollouts)
-                    slowest = max(slowest, seconds["store.run"] - before)
-                    with timed("JSON Lines"):
-                        lines.writelines(f"{to_jsonl(one)}\n" for one in rollouts)
-                        lines.flush()
-                        os.fdatasync(lines.fileno())
-                    with timed("Arrow IPC"):
-                        batch = pa.RecordBatch.from_pylist(
-                            [
-                                {key: one[key] for key in one if key != "old_logprobs"}
-                                for one in rollouts
-                            ]
-                        )
-                        writer = writer or pa.ipc.new_file(str(ipc), batch.schema)
-                        writer.write_batch(batch)
-            assert writer is not None
-            writer.close()
-        maintenance.compact(Location.of(str(lake)))
-        report_sizes(lake, {"JSON Lines": jsonl, "Arrow IPC": ipc}, options)
-        if options.wandb:
-            seconds["W&B offline"] = measure_wandb(options.wandb, sampler, steps, options, folder)
-        print("\n| logged by | rollouts/s |\n|---|---|")
-        for form, taken in seconds.items():
-            print(f"| {form} | {steps * options.per_step / taken:,.0f} |")
+        lake = Path(name) / "lake"
+        others = measure_others(sampler, options, Path(name))
+        steps = log_to_lake(lake, sampler, options)
+        report_reading(lake, steps, "as it was logged")
+        began = time.perf_counter()
+        compaction = maintenance.compact(Location.of(str(lake)))
         print(
-            f"\nslowest call of log_rollouts, {options.per_step} rollouts: {slowest * 1e3:.0f} ms"
+            f"\ncompacted {compaction.files_before:,} files to {compaction.files_after:,} "
+            f"in {time.perf_counter() - began:,.0f} s"
         )
-        report_reading(lake, steps)
+        report_sizes(lake, steps * options.per_step * options.tokens, others)
+        report_reading(lake, steps, "compacted")
 
 
-def report_sizes(lake: Path, files: dict[str, Path], options: argparse.Namespace) -> None:
+def measure_others(sampler: Sampler, options: argparse.Namespace, folder: Path) -> dict[str, float]:
+    """Print how fast the other forms store the first rollouts; return their bytes per token."""
+    jsonl, ipc = folder / "rollouts.jsonl", folder / "rollouts.arrow"
+    steps = min(options.rollouts, options.others) // options.per_step
+    seconds = {"JSON Lines": 0.0, "Arrow IPC": 0.0}
+    writer: pa.RecordBatchFileWriter | None = None
+    with open(jsonl, "w", encoding="utf-8") as lines:
+        for step in range(steps):
+            rollouts = sampler.sample(step, options.per_step, options.tokens)
+            began = time.perf_counter()
+            lines.writelines(f"{to_jsonl(one)}\n" for one in rollouts)
+            lines.flush()
+            os.fdatasync(lines.fileno())
+            seconds["JSON Lines"] += time.perf_counter() - began
+            began = time.perf_counter()
+            batch = pa.RecordBatch.from_pylist(
+                [{key: one[key] for key in one if key != "old_logprobs"} for one in rollouts]
+            )
+            writer = writer or pa.ipc.new_file(str(ipc), batch.schema)
+            writer.write_batch(batch)
+            seconds["Arrow IPC"] += time.perf_counter() - began
+    if writer is None:
+        return {}
+    writer.close()
+    count = steps * options.per_step
+    rates = {form: count / taken for form, taken in seconds.items()}
+    if options.wandb:
+        few = min(count, WANDB_ROLLOUTS) // options.per_step
+        taken = measure_wandb(options.wandb, sampler, few, options, folder)
+        rates["W&B offline"] = few * options.per_step / taken
+    print(f"| the first {count:,} logged by | rollouts/s |\n|---|---|")
+    for form, rate in rates.items():
+        print(f"| {form} | {rate:,.0f} |")
+    sizes: dict[str, float] = {}
+    for form, file in {"JSON Lines": jsonl, "Arrow IPC": ipc}.items():
+        sizes[form] = file.stat().st_size / (count * options.tokens)
+        file.unlink()
+    return sizes
+
+
+def log_to_lake(lake: Path, sampler: Sampler, options: argparse.Namespace) -> int:
+    """Log rollouts until all are logged or the time is up, and print the rate; return the steps."""
+    began = shown = time.perf_counter()
+    limit = began + options.limit_s
+    calls: list[float] = []
+    with store.run("benchmark", lake=str(lake), vocabulary=VOCABULARY) as run:
+        for step in range(options.rollouts // options.per_step):
+            rollouts = sampler.sample(step, options.per_step, options.tokens)
+            now = time.perf_counter()
+            run.log_rollouts(rollouts)
+            calls.append(time.perf_counter() - now)
+            if now > min(shown + PROGRESS_S, limit):
+                shown = now
+                waiting = sum(
+                    file.stat().st_size for file in spool.list_files(Location.of(str(lake)).spool)
+                )
+                print(
+                    f"{len(calls) * options.per_step:,} rollouts in {now - began:,.0f} s, "
+                    f"{options.per_step / np.mean(calls[-50:]):,.0f} rollouts/s, "
+                    f"{waiting >> 20:,} MiB wait for a commit, "
+                    f"{psutil.Process().memory_info().rss >> 20:,} MiB of memory",
+                    file=sys.stderr,
+                    flush=True,
+                )
+            if now > limit:
+                break
+        ended = time.perf_counter()
+    print(f"\n| {len(calls) * options.per_step:,} logged by store.run | rollouts/s |\n|---|---|")
+    for number, part in enumerate(np.array_split(calls, PARTS), 1):
+        if len(part):
+            print(f"| part {number} of {PARTS} | {options.per_step / part.mean():,.0f} |")
+    print(f"| all | {options.per_step / np.mean(calls):,.0f} |")
+    print(
+        f"\ncall of log_rollouts, {options.per_step} rollouts: median "
+        f"{np.median(calls) * 1e3:,.0f} ms, slowest {max(calls) * 1e3:,.0f} ms; the last commit "
+        f"ended {time.perf_counter() - ended:,.1f} s after the last call; at most "
+        f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10:,} MiB of memory"
+    )
+    return len(calls)
+
+
+def report_sizes(lake: Path, tokens: int, others: dict[str, float]) -> None:
     """Print bytes per token of the lake's columns and of the other forms."""
-    total = options.rollouts // options.per_step * options.per_step * options.tokens
     sizes = dict.fromkeys(("prompt_ids", *TOKEN_COLUMNS), 0)
     for file in checksums.list_files(Location.of(str(lake))):
         if file.table != "rollout_tokens" or file.until is not None:
@@ -195,18 +260,17 @@ def report_sizes(lake: Path, files: dict[str, Path], options: argparse.Namespace
                 if name in sizes:
                     sizes[name] += column.total_compressed_size
     goal = ("prompt_ids", "completion_ids", "loss_mask", "sampler_logprobs")
-    ours = sum(sizes[name] for name in goal)
-    print("| form | bytes per token | 1M rollouts of 1,000 tokens | ratio |\n|---|---|---|---|")
-    for form, size in {
+    ours = sum(sizes[name] for name in goal) / tokens
+    print("\n| form | bytes per token | 1M rollouts of 1,000 tokens | ratio |\n|---|---|---|---|")
+    for form, each in {
         "lake: ids, mask, sampler's log-probabilities": ours,
-        **{f"lake: {name}": sizes[name] for name in sizes if sizes[name]},
-        **{form: file.stat().st_size for form, file in files.items()},
+        **{f"lake: {name}": sizes[name] / tokens for name in sizes if sizes[name]},
+        **others,
     }.items():
-        each = size / total
-        print(f"| {form} | {each:.2f} | {each:,.1f} GB | {size / ours:.1f} |")
+        print(f"| {form} | {each:.2f} | {each:,.1f} GB | {each / ours:.1f} |")
 
 
-def report_reading(lake: Path, steps: int) -> None:
+def report_reading(lake: Path, steps: int, state: str) -> None:
     """Print how long it takes to read a step and a view over the last 100 steps.
 
     Processor time says what an idle machine needs, and the load how many shared this one.
@@ -220,7 +284,7 @@ def report_reading(lake: Path, steps: int) -> None:
             f"FROM rollout_steps WHERE step >= {first}"
         ).arrow(),
     }
-    print("\n| read | ms, first | ms, median of 5 | ms of processor, median | load |")
+    print(f"\n| read, {state} | ms, first | ms, median of 5 | ms of processor, median | load |")
     print("|---|---|---|---|---|")
     with store.open(str(lake)) as opened:
         for name, ask in questions.items():
