@@ -47,16 +47,24 @@ sys.path.insert(0, checkout + "/src")
 texts = json.load(open(folder))
 import torch
 from kernelbench.eval import eval_kernel_against_ref
+# Only its backend "triton" imports a file, and triton.jit and torch.jit read their source from it.
+backend = "triton" if ".jit" in texts["kernel"] else "cuda"
 result = eval_kernel_against_ref(
     texts["task"], texts["kernel"], num_correct_trials=5, num_perf_trials=100,
-    measure_performance=True, timing_method=method, device=torch.device("cuda:0"),
+    measure_performance=method != "none", timing_method=method, backend=backend,
+    device=torch.device("cuda:0"),
 )
+told = result.metadata if result else {"compilation_error": "it asks for another attempt"}
+names = ("compilation_error", "runtime_error", "correctness_issue", "max_difference")
 print("RESULT " + json.dumps({
     "correct": bool(result and result.correctness),
+    "ran": "compilation_error" not in told and "runtime_error" not in told,
+    "why": "; ".join(f"{name}: {str(told[name])[-200:]}" for name in names if name in told),
     "speedups": {method: result.ref_runtime / result.runtime}
     if result and result.runtime > 0 and result.ref_runtime > 0 else {},
 }))
 """
+"""Arguments: the checkout, a file with the texts, and the timing method, or none."""
 CHOSEN = """
 SELECT DISTINCT kernels.kernel_id, tasks.task_id, tasks.code AS task, kernels.code AS kernel
 FROM claims

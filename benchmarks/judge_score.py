@@ -16,7 +16,8 @@ All of their code runs in the judge's sandbox. A mutant counts if it runs and if
 from the task's in double precision by more than the tolerance, on an input of the task's own shape
 or of another one; its original must be right on the same input. The comparison shares no code with
 the judge. In the same process, 5 trials with a tolerance of 1e-2 are KernelBench's rule.
---plain-check runs KernelBench's own check for published solutions, in a process without a sandbox.
+--plain-check runs KernelBench's own check for published solutions, in a process without a sandbox,
+and stores why it refuses one: its answer is wrong, or the check can neither build nor call it.
 
 `sample` judges the fixed sample of scoring/sample.json on a processor and prints what has changed
 since; --write stores the result with the versions of judge, detectors and tolerances. `report`
@@ -51,7 +52,8 @@ def list_items(options: argparse.Namespace) -> list[Item]:
     for name, read in corpora.KERNELS.items():
         folder = getattr(options, name)
         if folder is not None:
-            chosen += read(folder)
+            # In turns of levels and languages, so that a run that is cut short has some of each.
+            chosen += items.choose(list(read(folder)), 10**6)
     honest = list(items.list_honest(options.device))
     mutants = list(items.list_mutants(options.device, options.most_each, honest))
     chosen += items.list_cheats(options.device)
@@ -213,7 +215,9 @@ def main() -> None:
     judge = commands.add_parser("judge", help="judge the whole set")
     judge.add_argument("--out", type=Path, required=True, help="folder of results")
     judge.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
-    judge.add_argument("--processes", type=int, default=max(1, cores // 2))
+    judge.add_argument(
+        "--processes", type=int, default=max(1, cores // 2), help="they share all visible GPUs"
+    )
     judge.add_argument("--most-each", type=int, default=2, help="mutants by kernel and operator")
     judge.add_argument("--mutants", type=int, default=10**6, help="mutants, at most")
     judge.add_argument("--honest", type=int, default=10**6, help="honest kernels, at most")

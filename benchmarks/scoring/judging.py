@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import itertools
 import json
 import math
 import multiprocessing
@@ -17,6 +18,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
+from multiprocessing.queues import SimpleQueue
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +37,7 @@ _GROUP = 8
 """Items of one task that a process judges in a row."""
 _SECONDS = {"import_s": 60.0, "build_s": 180.0, "first_call_s": 20.0, "call_s": 20.0}
 _ANSWERS = 2
+_PLAIN_CHECK_S = 240
 
 
 def judge_items(
@@ -80,7 +83,10 @@ def judge_items(
             lost: list[list[Item]] = []
             context = multiprocessing.get_context("spawn")
             until = time.time() + limit_s - (time.monotonic() - begun)
-            given = (device, until, plain_check, precision)
+            gpus = context.SimpleQueue()
+            for name in itertools.islice(itertools.cycle(list_gpu_names(device)), processes):
+                gpus.put(name)
+            given = (device, until, plain_check, precision, gpus)
             with ProcessPoolExecutor(
                 processes, context, initializer=_begin, initargs=given
             ) as pool:
@@ -121,10 +127,23 @@ _plain_check: Path | None = None
 _precision = "torch_default"
 
 
-def _begin(device: str, until: float, plain_check: Path | None, precision: str) -> None:
-    """Set up a process that judges."""
+def list_gpu_names(device: str) -> list[str]:
+    """Return the GPUs that processes share, as CUDA_VISIBLE_DEVICES names them; for cpu, none."""
+    from evaluators.device.placement import list_gpus, list_visible_devices
+
+    if device == "cpu":
+        return [""]
+    return list_visible_devices() or [name.removeprefix("cuda:") for name in list_gpus()]
+
+
+def _begin(
+    device: str, until: float, plain_check: Path | None, precision: str, gpus: SimpleQueue[str]
+) -> None:
+    """Set up a process that judges, on a GPU of its own if there are enough."""
     global _device, _until, _plain_check, _precision
     _device, _until, _plain_check, _precision = device, until, plain_check, precision
+    if device == "cuda":
+        os.environ["CUDA_VISIBLE_DEVICES"] = gpus.get()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
@@ -140,9 +159,14 @@ def judge_group(items: Sequence[Item]) -> list[dict[str, Any]]:
             break
         if _bench is None:
             # Judges of one GPU take turns in timing it, and share its memory.
-            locks = [DeviceLock.of([name]) for name in ("gpu-0", "gpu-0-memory")]
             _bench = (
-                Bench("cuda", lock=locks[0], memory=locks[1]) if _device == "cuda" else Bench("cpu")
+                Bench(
+                    "cuda",
+                    lock=DeviceLock.of_device("cuda:0"),
+                    memory=DeviceLock.of_memory("cuda:0"),
+                )
+                if _device == "cuda"
+                else Bench("cpu")
             )
         begun = time.monotonic()
         try:
@@ -188,7 +212,7 @@ def _judge_item(item: Item, bench: Any) -> dict[str, Any]:
     judged = _judge(item, bench, fully=item.kind == "mutant" and not own)
     beside: dict[str, Any] = {}
     if _plain_check is not None and item.corpus in ("filtered", "kernelbench"):
-        beside["kernelbench"] = _check_plainly(item, _plain_check)
+        beside["kernelbench"] = check_plainly(item, _plain_check)
     return {
         **beside,
         "probe": probed,
@@ -250,25 +274,30 @@ def _judge(item: Item, bench: Any, *, fully: bool) -> dict[str, Any]:
     }
 
 
-def _check_plainly(item: Item, checkout: Path) -> bool | None:
-    """Return whether KernelBench's own check calls a solution correct; None if it says nothing."""
+def check_plainly(item: Item, checkout: Path) -> dict[str, Any]:
+    """Return what KernelBench's own check says (`tables.PLAIN_VERDICTS`), and why."""
     code = item.code if item.entry_point == "ModelNew" else f"{item.code}\n\nModelNew = Model\n"
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "texts.json"
         file.write_text(json.dumps({"task": item.task, "kernel": code}))
         try:
             done = subprocess.run(
-                [sys.executable, "-c", THEIRS, str(checkout), str(file), "cuda_event"],
+                [sys.executable, "-c", THEIRS, str(checkout), str(file), "none"],
                 capture_output=True,
                 text=True,
                 check=False,
                 env={**os.environ, "TORCH_EXTENSIONS_DIR": folder},
-                timeout=240,
+                timeout=_PLAIN_CHECK_S,
             )
         except subprocess.TimeoutExpired:
-            return None
+            return {"says": "cannot run", "why": f"no answer in {_PLAIN_CHECK_S} s"}
     lines = [line for line in done.stdout.splitlines() if line.startswith("RESULT ")]
-    return json.loads(lines[-1].removeprefix("RESULT "))["correct"] if lines else None
+    if not lines:
+        last = done.stderr.strip().rpartition("\n")[2]
+        return {"says": "cannot run", "why": f"exit {done.returncode}: {last[-300:]}"}
+    result = json.loads(lines[-1].removeprefix("RESULT "))
+    says = "right" if result["correct"] else "wrong" if result["ran"] else "cannot run"
+    return {"says": says, "why": result["why"]}
 
 
 def _looks_faster(timings: Sequence[Mapping[str, Any]]) -> float:

@@ -10,6 +10,8 @@ from typing import Any, TypeAlias
 
 Row: TypeAlias = Mapping[str, Any]
 _Z = 1.959964
+PLAIN_VERDICTS = ("right", "wrong", "cannot run")
+"""Of KernelBench's own check: a kernel that it can neither build nor call is not wrong."""
 CLAIMED = {"level_1": 1.58, "level_2": 1.81, "level_3": 1.51}
 """Geometric means that METR has published for its best solutions, by level."""
 
@@ -136,11 +138,10 @@ def print_public(rows: Sequence[Row]) -> None:
     if not rows:
         return
     print(
-        "\n| level | kernels | correct | equivalent | others, by reason | pass the rule in one ",
-        end="",
+        "\n| level | kernels | correct | equivalent | others, by reason | pass the rule in one "
+        "process | KernelBench's own check: right | wrong | cannot run |"
     )
-    print("process | pass KernelBench's own check |")
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|---|")
     groups: dict[str, list[Row]] = {}
     for row in rows:
         groups.setdefault(row["family"], []).append(row)
@@ -152,9 +153,11 @@ def print_public(rows: Sequence[Row]) -> None:
         )
         text = ", ".join(f"{count} {name}" for name, count in reasons.most_common())
         passed = sum(row["probe"]["rule"] == 1.0 for row in group)
+        plain = Counter(row["kernelbench"]["says"] for row in group if "kernelbench" in row)
+        counts = [str(plain[says]) if plain else "not asked" for says in PLAIN_VERDICTS]
         print(
             f"| {level} | {len(group)} | {len(right)} | {len(equivalent)} | {text} "
-            f"| {passed} | {sum(row.get('kernelbench') is True for row in group)} |"
+            f"| {passed} | {' | '.join(counts)} |"
         )
     print("\n| level | claimed, geometric mean | measured, of the correct | n | median |")
     print("|---|---|---|---|---|")
@@ -173,3 +176,7 @@ def print_public(rows: Sequence[Row]) -> None:
     for row in rows:
         if row["judge"]["status"] != "correct" or row["judge"]["equivalent"] is False:
             print(f"published: {describe(row)}; rule {row['probe']['rule']}")
+    for row in rows:
+        plain = row.get("kernelbench", {"says": "right"})
+        if plain["says"] != "right":
+            print(f"KernelBench's own check: {row['item']}: {plain['says']}: {plain['why']}")

@@ -143,6 +143,31 @@ def test_sums_that_begin_with_unwritten_memory_are_caught_whatever_it_holds() ->
     assert [row["judge"]["status"] for row in rows] == ["correct", *["incorrect"] * 3]
 
 
+def test_a_kernel_that_another_check_cannot_run_is_not_called_wrong_by_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A checkout without the check: its process ends with an error, whose text is kept.
+    plain = judging.check_plainly(RIGHT, tmp_path)
+    assert plain["says"] == "cannot run"
+    assert "No module named 'kernelbench'" in plain["why"]
+    judged = {"status": "correct", "reason": None, "equivalent": True, "speedup": 1.5}
+    row = {"kind": "public", "family": "level_1", "judge": judged, "probe": {"rule": 1.0}}
+    right, wrong = {"says": "right", "why": ""}, {"says": "wrong", "why": "Output mismatch"}
+    tables.print_public(
+        [{**row, "item": says["says"], "kernelbench": says} for says in (right, wrong, plain)]
+    )
+    said = capsys.readouterr().out
+    assert "| level_1 | 3 | 3 | 3 |  | 3 | 1 | 1 | 1 |" in said
+    assert "KernelBench's own check: wrong: wrong: Output mismatch" in said
+    assert "KernelBench's own check: cannot run: cannot run: exit 1: ModuleNotFound" in said
+
+
+def test_processes_share_all_gpus_that_are_visible(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "3,5")
+    assert judging.list_gpu_names("cuda") == ["3", "5"]
+    assert judging.list_gpu_names("cpu") == [""]
+
+
 def test_results_are_resumed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     out = tmp_path / "results.jsonl"
     row = {"item": RIGHT.name, "digest": RIGHT.digest, "versions": judging.read_verdict_versions()}
