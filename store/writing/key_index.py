@@ -256,9 +256,9 @@ def _insert(index: sqlite3.Connection, name: str, digests: Iterable[bytes]) -> N
         index.execute(
             f"INSERT OR IGNORE INTO {name} WITH RECURSIVE places(place) AS "
             f"(SELECT 1 UNION ALL SELECT place + {_DIGEST_BYTES} FROM places "
-            f"WHERE place + {_DIGEST_BYTES} < length(?1)) "
-            f"SELECT substr(?1, place, {_DIGEST_BYTES}) FROM places",
-            (joined,),
+            f"WHERE place + {_DIGEST_BYTES} < length(:joined)) "
+            f"SELECT substr(:joined, place, {_DIGEST_BYTES}) FROM places",
+            {"joined": joined},
         )
 
 
