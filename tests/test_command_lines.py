@@ -106,6 +106,7 @@ def test_the_first_page_shows_its_examples(room: str) -> None:
     check_page(text)
 
 
+@pytest.mark.repeats(run=24)
 @pytest.mark.parametrize("words", PATHS)
 def test_help_pages_are_whole_and_tidy(words: str) -> None:
     text = help_of(words)
@@ -171,6 +172,7 @@ def test_help_comes_from_one_formatter() -> None:
         assert isinstance(app_of(room).help_formatter, HelpFormatter)
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("room", "words"),
     [
@@ -192,6 +194,7 @@ def test_common_options_may_stand_before_the_verb(
             assert f"no lake at {tmp_path / 'mine'}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_common_options_may_stand_before_a_member(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "pipelines", "--lake", str(tmp_path / "mine"), "run", "sft"],
@@ -263,6 +266,7 @@ def test_kf_alone_prints_the_state_of_the_lake_and_a_command_that_works(tmp_path
         assert words[1] in kf.VERBS
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize("name", ["kf", "store"])
 def test_completion_is_installed_with_commands_members_and_options(

@@ -82,7 +82,7 @@ def send_to_service(url: str, wanted: str) -> str:
     return LakeReads(store.Location.of(url)).find_task(wanted)
 
 
-@pytest.mark.repeats(run=12)
+@pytest.mark.repeats(run=4)
 @pytest.mark.parametrize("find", [show, check, audit, name_in_import, send_to_service])
 @pytest.mark.parametrize(
     ("wanted", "task"),
@@ -129,6 +129,7 @@ def test_an_audit_takes_all_tasks_with_a_name_and_refuses_a_name_without_tasks(
         task_audits.find_pending(lake, DEVICE, "level1/100")
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("wanted", ["level1/100", OTHER["task_id"][:5], "", "%"])
 def test_an_unknown_name_gets_the_forms_of_names(lake: store.Lake, wanted: str) -> None:
     with pytest.raises(UnknownName, match=f'no task "{wanted}"') as raised:
@@ -145,6 +146,7 @@ def test_the_service_tells_unknown_names_from_ambiguous_ones(url: str) -> None:
     assert reads.find_known("kernelbench@v0/level1/9") == OLD["task_id"]
 
 
+@pytest.mark.slow
 def test_the_page_of_a_task_has_its_name_as_address(url: str) -> None:
     with open_client(Path(url)) as client:
         whole = client.get(f"/task/{NEW['task_id']}")

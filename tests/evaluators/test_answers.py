@@ -407,6 +407,7 @@ def test_rows_that_break_a_rule_cost_nobody_elses(store_tables: Callable[..., An
     assert (len(found["evaluations"]), len(found["timings"])) == (2, 2)
 
 
+@pytest.mark.slow
 def test_cases_that_are_stored_together_lose_only_their_own_bad_rows(
     store_tables: Callable[..., Any],
 ) -> None:

@@ -127,6 +127,7 @@ def test_a_detector_that_fails_is_said(own: Callable[[int], None]) -> None:
     assert "word: KeyError" in {row["quote"] for row in rows}
 
 
+@pytest.mark.slow
 def test_where_is_one_guarded_condition(writer: store.Writer, lake_url: str) -> None:
     _, plain = add_kernels(writer, CACHED, PLAIN)
     with pytest.raises(FlywheelError):
@@ -162,6 +163,7 @@ def test_decisions_are_appended_and_the_latest_counts(writer: store.Writer, lake
     assert not is_quarantined()
 
 
+@pytest.mark.slow
 def test_a_faint_sign_makes_no_suspect_until_somebody_decides(
     writer: store.Writer, lake_url: str
 ) -> None:

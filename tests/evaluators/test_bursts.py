@@ -130,6 +130,7 @@ def start(bench: Bench, references: Any, task: str) -> Iterator[Start]:
         worker.end()
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("place", ELSEWHERE)
 def test_work_counts_in_whichever_part_of_a_burst_it_is(start: Start, place: str) -> None:
     worker = start(KERNEL + ELSEWHERE[place])
@@ -138,6 +139,7 @@ def test_work_counts_in_whichever_part_of_a_burst_it_is(start: Start, place: str
     assert worker.time(SLOTS, cold=True).elapsed_ns > works * WORK_S * 1e9
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("cold", [False, True])
 def test_untimed_calls_take_no_time_of_a_burst_and_see_none_of_its_inputs(
     start: Start, cold: bool

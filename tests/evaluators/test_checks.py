@@ -281,7 +281,7 @@ def mark_repeated(names: Iterable[str]) -> list[Any]:
     return [pytest.param(n, marks=[pytest.mark.slow] if n in REPEATED else []) for n in names]
 
 
-@pytest.mark.repeats(run=6)
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("name", mark_repeated(CHEATS))
 def test_cheats_are_not_correct(name: str, check_code: Checked) -> None:
     task, forward, (status, *reasons) = CHEATS[name]
@@ -442,13 +442,14 @@ BY_CHANCE = {"one of equal ones taken for all": {"fails_infinities"}}
 """Flags that take two special numbers in one row, which is not so in every draw."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BY_CHANCE)
 def test_what_shows_by_chance_shows_soon(name: str, check_code: Checked) -> None:
     task, code, _ = FLAGGED[name]
     assert any(BY_CHANCE[name] <= set(check_code(code, task).flags) for _ in range(12))
 
 
-@pytest.mark.repeats(run=6)
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("name", mark_repeated(FLAGGED))
 def test_what_the_task_does_not_promise_is_a_flag(name: str, check_code: Checked) -> None:
     task, code, flags = FLAGGED[name]
@@ -482,6 +483,7 @@ def test_parameters_without_counterpart_that_are_ignored_are_named(check_code: C
     assert found.reason == "incorrect_numerical"
 
 
+@pytest.mark.slow
 def test_values_outside_the_domain_of_the_task_are_not_asked_for(check_code: Checked) -> None:
     found = check_code(
         kernel("", "return x.log()"), task_of("", "return torch.log(x)", "torch.rand(48, 32) + 1")
@@ -525,6 +527,7 @@ def test_tf32_is_judged_by_the_policy(check_code: Checked) -> None:
     assert allowed.evidence.comparison.precision_class == "tf32"
 
 
+@pytest.mark.slow
 def test_the_class_that_a_policy_allows_ranks(check_code: Checked) -> None:
     code = kernel(POSITIVE_WEIGHT, "return x.half().float() @ self.weight.half().float()")
     allowed = check_code(code, POSITIVE, precision="allow_tf32")
@@ -757,7 +760,7 @@ SAME_FUNCTION = {
 """Task, candidate, and whether the candidate is the function that the task's module is."""
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", SAME_FUNCTION)
 def test_a_kernel_is_the_same_function_or_not(name: str, check_code: Checked) -> None:
     task, code, equivalent = SAME_FUNCTION[name]

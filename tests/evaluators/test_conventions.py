@@ -388,6 +388,7 @@ def test_a_file_of_a_task_stays_within_its_folder(tmp_path: Path) -> None:
         read_task(str(task), None)
 
 
+@pytest.mark.slow
 def test_a_function_may_write_into_outputs_that_flashinfer_allocates(
     bench: Bench, tmp_path: Path
 ) -> None:

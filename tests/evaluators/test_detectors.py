@@ -536,6 +536,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.repeats(run=6)
 @pytest.mark.parametrize("name", list(HOSTILE))
 def test_any_text_gives_rows(name: str) -> None:
     rows = detect.search_kernel(HOSTILE[name], None, "0" * 64)

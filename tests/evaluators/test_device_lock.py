@@ -68,6 +68,7 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("FLYWHEEL_LOCKS", str(tmp_path / "flywheel-locks"))
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("first", "then"), [("shared", "exclusive"), ("exclusive", "shared")])
 def test_who_times_waits_for_all_others_and_they_for_it(first: str, then: str) -> None:
     holder = Holder(first, "gpu-a")

@@ -127,6 +127,7 @@ def test_native_code_has_its_share(
     assert "no_custom_kernel" not in row["flags"]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "line",

@@ -87,6 +87,7 @@ def test_what_the_machine_is_to_blame_for_is_tried_again(folder: Path) -> None:
     assert answer(folder, GOOD) == "built"
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("record", ["", "[]", '{"made_of": "x"}', "\x00\x01"])
 def test_a_record_that_is_none_is_no_hindrance(folder: Path, record: str) -> None:
     (folder / "build" / "failed.json").write_text(record, "utf-8")

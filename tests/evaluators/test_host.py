@@ -159,6 +159,7 @@ def test_a_kernel_that_needs_a_compiler_has_no_verdict_without_and_others_have_t
     assert judge_code(right_candidate, robustness=False)["status"] == "correct"
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     "text", ["No space left on device", "c++: command not found", "CUDA_HOME is not set", "Killed"]
 )

@@ -189,7 +189,7 @@ FORGERIES = {
 ENDS = ("an end", "an end by a signal", "a closed channel", "silence")
 
 
-@pytest.mark.repeats(run=6)
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize(
     "name",
     [
@@ -231,7 +231,7 @@ TEXTS = {
 }  # fmt: skip
 
 
-@pytest.mark.repeats(run=4)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", TEXTS)
 def test_a_text_that_cannot_be_run_fails_its_own_task_alone(
     name: str, fork_server: ForkServer
@@ -290,6 +290,7 @@ def test_sizes_follow_what_a_task_gives(fork_server: ForkServer) -> None:
         assert torch.equal(task.inputs(large)[0], inputs[0])
 
 
+@pytest.mark.slow
 def test_state_passes_in_pages(fork_server: ForkServer) -> None:
     made = "self.many = torch.nn.ParameterList(torch.full((3,), float(n)) for n in range(700))"
     text = TASK.replace("self.scale =", made + "\n        self.scale =")

@@ -122,7 +122,7 @@ def test_every_limit_has_a_task_that_shows_it() -> None:
     assert set(TASKS) | set(ELSEWHERE) == set(LIMITS)
 
 
-@pytest.mark.repeats(run=8)
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("name", TASKS)
 def test_a_refusal_names_its_limit_and_blames_no_kernel(bench: Bench, name: str) -> None:
     require_limit(bench, name)

@@ -244,6 +244,7 @@ def test_no_message_of_a_candidate_ends_the_judge(
     )
 
 
+@pytest.mark.slow
 @settings(max_examples=count_examples(1000), deadline=None)
 @given(st.sampled_from(TASK_REQUESTS), packets())
 def test_no_message_of_a_task_ends_the_judge(request_: str, forge: Forge) -> None:

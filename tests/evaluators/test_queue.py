@@ -349,6 +349,7 @@ print(placement.find_whole_gpu("cuda:0"), placement.find_whole_gpu("cuda:1"))
 """
 
 
+@pytest.mark.slow
 def test_a_part_of_a_gpu_is_not_taken_for_the_whole(tmp_path: Path) -> None:
     tool = tmp_path / "nvidia-smi"
     gpu = "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-5a)"

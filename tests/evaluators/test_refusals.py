@@ -78,7 +78,7 @@ def read_lines(bench: Bench, code: str, task: str = TASK) -> list[str]:
     return list(verdict_text.format_lines("kernel.py", "CPU", tables))
 
 
-@pytest.mark.repeats(run=4)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("body", TEXTS)
 def test_a_refusal_shows_the_shortest_proof(bench: Bench, body: str) -> None:
     head, proof = TEXTS[body]

@@ -185,6 +185,7 @@ def test_a_function_with_a_usual_name_is_pending(lake_with_kernels: str) -> None
     assert "forward.py" not in pending  # a function with an unknown way of being called
 
 
+@pytest.mark.slow
 def test_what_was_timed_beside_other_work_is_pending_when_asked(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
         kernels = find_pending(lake, judge, [CPU], Selection()).to_pylist()
@@ -281,6 +282,7 @@ def test_a_verdict_on_an_alike_device_of_another_host_counts(lake_with_kernels: 
     assert name_verdict(judge, updated, Case.read(kernels[0])) not in names
 
 
+@pytest.mark.slow
 def test_texts_beside_a_release_come_after_the_kernels_of_their_task(
     lake_with_kernels: str,
 ) -> None:
@@ -528,6 +530,7 @@ class Absent:
     def restart(self) -> None: ...
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("every_s", "seen"), [(0.0, [1, 2, 3]), (60.0, [0, 0, 0])])
 def test_others_see_the_rows_of_a_long_run_before_its_end(

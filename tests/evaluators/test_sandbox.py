@@ -575,6 +575,7 @@ def test_compilers_work_inside(attack: Attack) -> None:
     assert tried.failed is None, tried.failed
 
 
+@pytest.mark.slow
 def test_a_judge_that_goes_leaves_nothing(tmp_path: Path) -> None:
     script = f"""
 import sys, time

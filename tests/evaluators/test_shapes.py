@@ -233,6 +233,7 @@ def test_shapes_tell_kernels_apart_that_are_right_at_their_own(
     assert found["own"]["protocol"] == "full"
 
 
+@pytest.mark.slow
 def test_a_verdict_has_shapes_within_a_share_of_its_time(judge_shapes: Any) -> None:
     found = judge_shapes(RIGHT, draw_shapes=3)
     # One is judged in any case, the smallest first; the others if there is time.

@@ -211,7 +211,7 @@ STATES = {
 }
 
 
-@pytest.mark.repeats(run=5)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", STATES)
 def test_a_state_counts_through_answers_and_by_name(
     name: str, check_code: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
@@ -270,7 +270,7 @@ FILES = {
 }
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", FILES)
 def test_tasks_and_kernels_are_imported_like_files(
     name: str, check_code: Callable[..., Any]
@@ -326,6 +326,7 @@ def test_numbers_from_numpy_and_python_are_the_same_on_both_sides(
     assert (found.status, found.reason) == ("incorrect", "incorrect_numerical"), found
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("head", "forward", "message"),
     [
@@ -442,6 +443,7 @@ def get_inputs():
 """
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", STRUCTURED)
 def test_a_kernel_may_rely_on_what_all_inputs_have(
     name: str, check_code: Callable[..., Any]
@@ -455,6 +457,7 @@ def test_a_kernel_may_rely_on_what_all_inputs_have(
     assert outcome.status == "correct", outcome
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("inputs", ["[]", "[3.0, {'scale': 2}]", "[torch.ones(0, 4)]"])
 def test_inputs_that_take_no_memory_are_judged(inputs: str, judge_code: Callable[..., Any]) -> None:

@@ -193,6 +193,7 @@ def test_a_task_that_fails_beside_others_is_tried_again_alone(lake_with_tasks: s
     assert numbers == [1, 2, 3]
 
 
+@pytest.mark.slow
 def test_results_are_committed_as_they_come_and_a_task_has_a_time_limit(
     lake_with_tasks: str,
 ) -> None:

@@ -913,6 +913,7 @@ class Worked:
         self.frozen_ns += time.perf_counter_ns() - begin
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("threads", "is_more"), [(0.9, False), (2.0, True)])
 def test_a_turn_asleep_or_frozen_makes_no_room_for_more_threads(
     threads: float, is_more: bool

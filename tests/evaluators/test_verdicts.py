@@ -166,6 +166,7 @@ def mark_repeated(names: Iterable[str], repeated: Collection[str]) -> list[Any]:
     return [pytest.param(n, marks=[pytest.mark.slow] if n in repeated else []) for n in names]
 
 
+@pytest.mark.repeats(run=5)
 @pytest.mark.parametrize("name", mark_repeated(WRONG, REPEATED))
 def test_a_candidate_that_is_not_right_is_a_row_that_says_why(
     name: str, judge_code: Judged, candidate: Text
@@ -179,6 +180,7 @@ def test_a_candidate_that_is_not_right_is_a_row_that_says_why(
     assert row["timings"] == []
 
 
+@pytest.mark.slow
 def test_what_the_reference_loads_once_does_not_count_as_the_time_of_an_answer(
     judge_code: Judged, candidate: Text, task: str
 ) -> None:
@@ -220,6 +222,7 @@ BROKEN = {
 }
 
 
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("name", BROKEN)
 def test_a_candidate_that_does_not_build_is_a_compile_error(name: str, judge_code: Judged) -> None:
     code, reason = BROKEN[name]

@@ -52,7 +52,7 @@ TASKS = {
 }  # fmt: skip
 
 
-@pytest.mark.repeats(run=8)
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("name", TASKS)
 def test_what_passes_a_task_without_work_is_named(name: str, references: Any) -> None:
     text, passes = TASKS[name]

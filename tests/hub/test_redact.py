@@ -71,6 +71,7 @@ def test_plain_texts_stay(text: str) -> None:
     assert ONE.scrub_text(text) == text
 
 
+@pytest.mark.slow
 @given(st.text(max_size=80), st.sampled_from(["/home/alice/x/k.py", "http://h.internal:80/v1"]))
 def test_cutting_twice_is_cutting_once(around: str, inside: str) -> None:
     once = ONE.scrub_text(f"{around} {inside} {around}")

@@ -119,6 +119,7 @@ def test_a_copy_leaves_quarantine_alone_or_with_the_original(rows: Rows, lake_of
             assert later.sql("FROM quarantined").rows() == []
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("sign", ["suspected", "rejected"])
 def test_a_dismissal_of_the_original_or_of_a_copy_lets_copies_back(
@@ -215,6 +216,7 @@ def test_kernels_of_a_copy_of_a_test_task_are_contaminated(
     assert list_shown(rows_of(make_job(lake_of(rows), sft))) == {kernels[1]}
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "change",
     [("N = 1024", "N = 2048"), ("return []", "return ['# a']"), ("cumsum(x)", "cumsum(input=x)")],

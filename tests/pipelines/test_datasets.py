@@ -42,7 +42,7 @@ def hashes(folder: Path) -> dict[str, str]:
     }
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("module", ALL, ids=lambda module: module.__name__)
 def test_a_folder_opens_with_datasets_as_it_is(
     lake, make_job, tmp_path: Path, monkeypatch, module

@@ -94,6 +94,7 @@ def test_the_answer_is_faster_than_all_shown_by_the_margin_between_bounds(
             assert bounds[row["kernel_id"]][0] >= 1.2 * bounds[kernel][1]
 
 
+@pytest.mark.slow
 def test_an_overlap_of_intervals_is_no_improvement(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     wide = [0.5, 0.6, 0.7, 0.8, 0.9, 1.0, 1.1, 1.2, 1.3]
@@ -103,6 +104,7 @@ def test_an_overlap_of_intervals_is_no_improvement(rows: Rows, lake_of, make_job
         rows_of(make_job(lake_of(rows), improvement_pairs))
 
 
+@pytest.mark.slow
 def test_the_same_snapshot_gives_the_same_bytes(lake, make_job) -> None:
     hashes = [
         materialize.preview_dataset(

@@ -80,6 +80,7 @@ def say(made: Rows, kernel_id: str, analysis: str | None, design: str | None, **
     attempt |= {"analysis": analysis, "design": design, **more}
 
 
+@pytest.mark.slow
 def test_sft_in_the_protocol_is_read_as_answers_of_the_policy_are(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:
@@ -307,6 +308,7 @@ def test_repairs_are_the_nearest_later_kernels_that_may_be_shown(
     }
 
 
+@pytest.mark.slow
 def test_wrong_kernels_of_a_task_are_drawn(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     for name in "abcde":

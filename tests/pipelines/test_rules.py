@@ -109,6 +109,7 @@ def test_quarantined_kernels_never_reach_a_dataset(
     assert materialize.preview_dataset(job).dropped == {"row: quarantined": 1}
 
 
+@pytest.mark.slow
 def test_a_dismissed_finding_lets_the_kernel_back(
     rows_and_ids, lake_of, make_job, careless_pipeline
 ) -> None:
@@ -140,6 +141,7 @@ def test_near_copies_of_answers_to_test_tasks_are_left_out(
     assert dataset.dropped == ({"row: contaminated": 1} if contaminated else {})
 
 
+@pytest.mark.slow
 def test_repeated_rows_are_left_out_and_counted(
     rows_and_ids, lake_of, make_job, careless_pipeline
 ) -> None:
@@ -230,6 +232,7 @@ def test_a_finding_of_little_confidence_keeps_nothing_out(
     assert kernel in list_shown(rows_of(make_job(lake_of(made), sft)))
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("evidence", ["measured", "claimed"])
 def test_another_function_is_shown_on_request_alone(

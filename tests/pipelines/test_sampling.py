@@ -91,6 +91,7 @@ def test_single_draws_follow_the_softmax(lake, temperature) -> None:
     assert p_value(counts, softmax(temperature * 1.3)) < 1e-6
 
 
+@pytest.mark.slow
 def test_pairs_are_successive_draws_without_replacement(lake) -> None:
     found = list_drawn(lake, kernels(), exemplars=2)
     counts = Counter(tuple(int(score // WIDTH) for _, score in one) for one in found)
@@ -206,6 +207,7 @@ def test_top_goes_down_the_ranking_draw_by_draw(lake) -> None:
     ]
 
 
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize("strategy", ["bucket", "random", "island", "top"])
 @pytest.mark.parametrize("exemplars", [2, 3])
 def test_kernels_of_a_draw_differ_by_more_than_their_errors(lake, strategy, exemplars) -> None:

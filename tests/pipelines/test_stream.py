@@ -16,6 +16,7 @@ from pipelines.datasets.job import Job
 from store.errors import EmptyDataset, UnknownName
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("module", [contrastive_batch, rl_prompts])
 def test_a_stream_has_the_rows_of_the_files_each_time_that_it_is_read(
     lake: store.Lake, make_job: Callable[..., Job], tmp_path: Path, module: object

@@ -124,6 +124,7 @@ class Model:
     assert find_copies(task, *copies) == [True] * len(copies)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("width", [40, 100])
 def test_a_formatted_task_is_a_copy(width: int, tmp_path: Path) -> None:
     for name, task in TASKS.items():

@@ -177,6 +177,7 @@ def spilling(scratch: Path) -> Iterator[Callable[..., subprocess.Popen[bytes]]]:
         process.communicate()
 
 
+@pytest.mark.slow
 def test_spill_of_a_killed_process_is_removed_at_the_next_start(
     scratch: Path, spilling: Callable[..., subprocess.Popen[bytes]]
 ) -> None:

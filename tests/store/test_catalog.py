@@ -258,6 +258,7 @@ REFUSED: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("change", "reason"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )
@@ -370,7 +371,7 @@ MISTAKES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.repeats(run=8)
+@pytest.mark.repeats(run=4)
 @pytest.mark.parametrize(
     ("mistake", "reason"), [case[1:] for case in MISTAKES], ids=[case[0] for case in MISTAKES]
 )

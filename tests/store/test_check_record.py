@@ -199,6 +199,7 @@ def test_the_answer_of_a_check_says_what_it_did_not_read(location: Location) -> 
     assert (code, "its files are as they were committed" in said) == (3, True)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("damage", ["cut short", "missing"])
 def test_a_checked_file_that_is_cut_short_or_missing_is_found(

@@ -94,6 +94,7 @@ def test_the_same_release_under_another_revision_counts_once(
     assert ask(writer, "SELECT count(*) AS n FROM claimed_kernels WHERE implied") == [{"n": 3}]
 
 
+@pytest.mark.slow
 def test_figures_and_kernels_that_a_revision_changes_or_withdraws(
     writer: store.Writer, tmp_path: Path
 ) -> None:
@@ -187,6 +188,7 @@ def test_aggregates_stay_what_their_revision_says(lake_url: str) -> None:
         assert found == [{"r": "v1", "v": 17.7}, {"r": "v8", "v": 3.13}]
 
 
+@pytest.mark.slow
 def test_the_codes_of_baselines_have_the_quotient_of_two_figures(
     writer: store.Writer, tmp_path: Path
 ) -> None:
@@ -278,6 +280,7 @@ def measured_lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.La
             yield lake
 
 
+@pytest.mark.slow
 def test_what_is_exceeded_or_for_another_gpu_does_not_fall(measured_lake: store.Lake) -> None:
     found = measured_lake.sql(
         "SELECT task, gpu, claimed, holds, exceeded, falls FROM claims_vs_measured "

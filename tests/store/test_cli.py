@@ -269,6 +269,7 @@ def test_stored_text_cannot_drive_the_terminal(run: Run, filled_lake: Path) -> N
     assert "[bold]a title[/bold]" in ended.out
 
 
+@pytest.mark.slow
 def test_sql_may_come_from_standard_input_or_a_file(
     run: Run, filled_lake: Path, tmp_path: Path
 ) -> None:
@@ -451,6 +452,7 @@ def test_snapshots_from_the_command_line(run: Run, filled_lake: Path, tmp_path: 
     assert json.loads(run("tag", "list", "--format", "json", *at).out) == []
 
 
+@pytest.mark.slow
 def test_a_tag_takes_the_snapshot_as_its_second_argument(
     run: Run, filled_lake: Path, tmp_path: Path
 ) -> None:
@@ -501,6 +503,7 @@ class Screen(io.StringIO):
         return True
 
 
+@pytest.mark.slow
 def test_expire_says_when_space_is_freed(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(filled_lake, copy)
@@ -512,6 +515,7 @@ def test_expire_says_when_space_is_freed(run: Run, filled_lake: Path, tmp_path: 
     assert "disk space" not in nothing.err
 
 
+@pytest.mark.slow
 def test_maintenance_from_the_command_line(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     copy = tmp_path / "copy"
     shutil.copytree(filled_lake, copy)

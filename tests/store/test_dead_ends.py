@@ -47,6 +47,7 @@ def rejected(lake_url: str, tmp_path: Path) -> Callable[..., subprocess.Complete
     return run
 
 
+@pytest.mark.slow
 def test_rejected_bundles_are_listed_stored_after_a_fix_and_deleted(
     writer: store.Writer, lake_url: str, rejected: Callable[..., subprocess.CompletedProcess[str]]
 ) -> None:

@@ -449,6 +449,7 @@ def test_several_processes_make_files_at_once(lake_url: str, history: History) -
     assert len([name for name in files(lake_url) if name.startswith("speedups-")]) == 1
 
 
+@pytest.mark.slow
 def test_few_rows_are_not_kept(
     lake_url: str, history: History, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,7 +177,7 @@ def test_a_disturbed_or_short_session_ranks_nothing_and_a_wide_one_ranks(lake: P
     assert wide["speedup_low"] < wide["speedup"] == 2.0
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("view", SPEEDUP_VIEWS)
 def test_no_view_has_a_speedup_over_a_baseline_that_is_too_short(lake: Path, view: str) -> None:
     short = ", ".join(f"'{b.kernel(name)['kernel_id']}'" for name in ("short", "early short"))

@@ -164,6 +164,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
         yield opened
 
 
+@pytest.mark.repeats(run=7)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(name, marks=pytest.mark.slow if name == SLOW else ()) for name in PUBLISHED],

@@ -231,7 +231,7 @@ def ask(
     return asyncio.run(ask_one())
 
 
-@pytest.mark.repeats(run=9)
+@pytest.mark.repeats(run=4)
 @pytest.mark.parametrize("name", list(ANSWERS))
 def test_every_answer_ends_in_time_and_says_why(name: str) -> None:
     made, why = ANSWERS[name]

@@ -250,6 +250,7 @@ def test_an_older_snapshot_shows_what_there_was(client: Any) -> None:
     assert all(f"at={now['snapshot'] - 1}" in link for link in inside)
 
 
+@pytest.mark.slow
 def test_a_diff_shows_the_change_of_code_and_time(client: Any) -> None:
     rows = client.get("/task/" + b.task("square")["task_id"] + ".json").json()
     ranked = rows["views"]["ranking"]["rows"]
@@ -300,6 +301,7 @@ def test_a_session_is_shown_step_by_step(client: Any) -> None:
     assert client.get("/session/none").status_code == 404
 
 
+@pytest.mark.slow
 def test_tokens_of_a_run_are_colored_in_the_text_of_its_answers(client: Any) -> None:
     run = f"/run/{b.run('contrastive', 'training')['run_id']}"
     html = client.get(run).text
@@ -456,6 +458,7 @@ def test_a_statement_ends_with_its_request(lake: Path) -> None:
     assert asyncio.run(asyncio.wait_for(run(), 120)) == 11
 
 
+@pytest.mark.slow
 def test_pages_follow_the_lake_and_say_so_to_open_pages(tmp_path: Path) -> None:
     folder = write_lake(tmp_path / "lake")
 

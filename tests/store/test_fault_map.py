@@ -253,6 +253,7 @@ def test_a_full_disk_is_named(full_disk: Place, command: str) -> None:
         assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.slow
 def test_a_lake_on_a_full_disk_is_read_and_backed_up(full_disk: Place, tmp_path: Path) -> None:
     for line in ("store tables", "store check", f"store backup {tmp_path / 'backup'}"):
         done = full_disk.run(line)
@@ -327,6 +328,7 @@ def test_a_closed_standard_output_is_no_bug(place: Place) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("size", [1, 100_000])
 def test_a_full_disk_behind_the_standard_output_ends_with_one_sentence(
     place: Place, size: int
@@ -502,6 +504,7 @@ def test_a_command_whose_extra_is_not_installed_names_it(
     assert_explained(done, f"the package {module} is not installed", f"pip install '.[{command}]'")
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     "words", ["import kernelbook", "import openevolve", "import shinka", "query --file"]
 )
@@ -615,6 +618,7 @@ def connect_often(address: str) -> None:
             sessions.enter_context(psycopg.connect(address))
 
 
+@pytest.mark.slow
 def test_a_server_without_free_connections_is_named(server: PostgresServer) -> None:
     address = f"host=127.0.0.1 port={server.port} dbname=postgres"
     with ExitStack() as stack:
@@ -735,6 +739,7 @@ def test_what_databases_say_is_explained(
     assert fault.hint
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("pipe", ["output", "child", "socket"])
 def test_only_a_closed_standard_output_ends_a_command_without_an_error(pipe: str) -> None:
     code = (

@@ -332,6 +332,7 @@ def test_making_a_tensor_is_not_in_place(line: str) -> None:
     assert extract_one(f"import torch\n{line}\n").techniques == []
 
 
+@pytest.mark.repeats(run=5)
 @pytest.mark.parametrize(
     "code",
     [

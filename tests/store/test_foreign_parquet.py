@@ -74,7 +74,7 @@ def test_limits_hold_for_each_file_and_for_all_together(tmp_path: Path) -> None:
         ParquetLimits(max_file_gb=0)
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("data", [b"", b"PAR1", b"PAR1" + bytes(64) + b"PAR1", os.urandom(500)])
 def test_what_is_no_parquet_is_said_to_be_none(data: bytes, tmp_path: Path) -> None:
     file = tmp_path / "x.parquet"

@@ -31,6 +31,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Iterator
         yield opened
 
 
+@pytest.mark.repeats(run=10)
 @pytest.mark.parametrize(
     ("query", "answer"),
     [
@@ -311,6 +312,7 @@ REACHES = [
 ]
 
 
+@pytest.mark.repeats(run=40)
 @pytest.mark.parametrize("query", REACHES)
 def test_a_query_names_nothing_outside_the_lakes_tables(lake: store.Lake, query: str) -> None:
     pandas_frame = pq.read_table(_file(lake)).to_pandas()

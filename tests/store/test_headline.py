@@ -61,6 +61,7 @@ def rows(told: story.Story, start: str) -> list[dict[str, Any]]:
     return step.rows.to_pylist()
 
 
+@pytest.mark.slow
 def test_three_readings_of_a_missing_kernel(small_lake: store.Lake) -> None:
     (recomputed,) = rows(story.read_story(small_lake), "Recomputed")
     assert recomputed["mean_with_code"] == 3.0

@@ -105,6 +105,7 @@ def test_a_missing_snapshot_teaches(writer: store.Writer) -> None:
         writer.reader(99)
 
 
+@pytest.mark.slow
 def test_a_tag_moves_and_goes_and_its_history_stays(writer: store.Writer) -> None:
     first, second = _policy(writer, "ada"), _policy(writer, "bob")
     assert history.add_tag(writer, "best", first, "one") == first

@@ -154,6 +154,7 @@ def test_a_kernel_with_two_files_of_one_name_has_no_id(writer: store.Writer) -> 
             writer.append({"kernels": [row]}, "twice")
 
 
+@pytest.mark.slow
 def test_a_pulled_dataset_keeps_the_id_that_its_own_lake_gave(writer: store.Writer) -> None:
     # What publishing cuts from the recipe was hashed before.
     pulled = _dataset(name="pulled") | {"recipe": "{}", "content_hash": "cut", "origin": "lab/k"}

@@ -251,6 +251,7 @@ def test_a_path_is_refused(lake: store.Lake, tmp_path: Path) -> None:
         read_refused(lake, tmp_path)
 
 
+@pytest.mark.slow
 def test_a_second_family_without_its_option_says_how_to_give_it(tmp_path: Path) -> None:
     words = ["store", "import", "generated", "--lake", "lake", "--families", "tuned_rows"]
     done = commands.run([*words, "tuned_columns"], cwd=tmp_path)
@@ -259,6 +260,7 @@ def test_a_second_family_without_its_option_says_how_to_give_it(tmp_path: Path) 
     assert "--families tuned_columns" in done.stderr
 
 
+@pytest.mark.slow
 def test_held_out_tasks_are_a_test_side_of_their_own(copied_writer: store.Writer) -> None:
     both = ("tuned_rows", "tuned_window")
     known = {row["task_id"] for row in rows(copied_writer, "SELECT task_id FROM tasks")}

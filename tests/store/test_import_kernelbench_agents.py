@@ -49,6 +49,7 @@ def write_v3(root: Path, *rows: dict[str, Any]) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_v3_rows_become_attempts_and_claims_of_their_gpu(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     task = add_task(lake, revision="v3")
@@ -315,6 +316,7 @@ def test_hard_runs_have_sessions_and_annotations_become_findings(
     assert "r1.yaml is not YAML" in caplog.text
 
 
+@pytest.mark.slow
 def test_hard_runs_of_the_website_are_found_by_their_names(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", tmp_path / "kernelbench.com"
     runs = [f"20260618_04170{n}_codex_gpt-5_5_0{n}_topk" for n in (1, 2)]

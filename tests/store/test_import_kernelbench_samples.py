@@ -67,6 +67,7 @@ def test_samples_become_attempts_verdicts_and_claims(tmp_path: Path) -> None:
     assert count(lake, "timings") == 0
 
 
+@pytest.mark.slow
 def test_samples_without_the_tasks_of_their_revision_give_a_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

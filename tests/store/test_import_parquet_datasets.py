@@ -22,6 +22,7 @@ def write_rows(file: Path, *rows: dict[str, Any]) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_kernelbook_rows_are_tasks_under_their_own_license(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     module = RELU.replace("class Model", "class GetMask")
@@ -80,6 +81,7 @@ def test_a_kernelbook_class_named_model_can_be_built(entry_point: str, answer: i
     assert names["Model"](*names["get_init_inputs"]()).forward(2) == answer
 
 
+@pytest.mark.slow
 def test_drkernel_dialogues_are_trajectories_and_prompts_are_for_training(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     answer = f"Fused.\n\n```python\n{kernel(1)}```\n"
@@ -148,6 +150,7 @@ def test_makora_programs_are_split_and_a_missing_latency_is_no_claim(tmp_path: P
         import_source(lake, triton_gpu_latency, write_rows(file, {"x": "a", "y": "fast"}))
 
 
+@pytest.mark.slow
 def test_robust_kbench_results_are_claims_with_profiles(tmp_path: Path) -> None:
     lake, folder = tmp_path / "lake", tmp_path / "highlighted"
     folder.mkdir()

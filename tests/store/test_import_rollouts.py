@@ -133,6 +133,7 @@ def write_result(root: Path, **changes: Any) -> Path:
     return root / "workspace_MI300_claude_code"
 
 
+@pytest.mark.slow
 def test_a_result_has_the_kernel_of_its_workspace(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", write_result(tmp_path)
     import_source(lake, agent_kernel_arena, root)

@@ -74,7 +74,7 @@ def list_attempts(url: str) -> list[tuple[Any, ...]]:
     return [tuple(one.values()) for one in found]
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".feather", ".arrow"])
 def test_each_format_gives_the_same_attempts(url: str, tmp_path: Path, suffix: str) -> None:
     file, records = tmp_path / f"mine{suffix}", [row(n) for n in range(3)]
@@ -99,6 +99,7 @@ def test_each_format_gives_the_same_attempts(url: str, tmp_path: Path, suffix: s
     assert len(list_attempts(url)) == 3
 
 
+@pytest.mark.slow
 def test_columns_are_mapped_and_a_task_is_a_name_an_id_or_a_text(url: str, tmp_path: Path) -> None:
     with store.open(url) as lake:
         [task] = lake.sql("SELECT task_id, code FROM tasks ORDER BY task_id LIMIT 1").rows()

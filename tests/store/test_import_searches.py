@@ -96,6 +96,7 @@ def test_openevolve_traces_take_their_code_from_checkpoints(tmp_path: Path) -> N
     assert list(sources.detect(root)) == ["openevolve"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "form", ["trace.jsonl.gz", pytest.param("trace.json", marks=pytest.mark.slow)]
 )
@@ -157,6 +158,7 @@ def write_k_search(root: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_k_search_solutions_follow_the_world_model(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", write_k_search(tmp_path / ".ksearch")
     import_source(lake, k_search, root, gpu="NVIDIA H100")
@@ -331,6 +333,7 @@ def write_kernelagent(root: Path) -> Path:
     return root
 
 
+@pytest.mark.slow
 def test_kernelagent_programs_and_sessions(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", write_kernelagent(tmp_path / "logs")
     import_source(lake, kernelagent, root)

@@ -137,6 +137,7 @@ def test_what_is_no_log_is_refused(starter_url: str, tmp_path: Path) -> None:
         import_source(starter_url, endless, task="layer_norm")
 
 
+@pytest.mark.slow
 def test_a_tool_call_gives_the_kernel_and_extra_columns_are_claims(
     starter_url: str, tmp_path: Path
 ) -> None:

@@ -64,6 +64,7 @@ def test_rows_of_other_kernels_and_broken_files_are_refused(
         import_folder(suite_lake, tmp_path / "none")
 
 
+@pytest.mark.slow
 def test_a_shape_that_the_lake_does_not_have_comes_with_its_verdicts(
     suite_lake: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -149,7 +149,7 @@ def list_running(group: int) -> list[str]:
     return found
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("whole_group", [False, True])
 @pytest.mark.parametrize("body", BODIES.values(), ids=list(BODIES))
 def test_an_interrupt_ends_a_command_whatever_it_does(body: str, whole_group: bool) -> None:

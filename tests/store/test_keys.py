@@ -89,6 +89,7 @@ def test_appends_and_loads_are_seen_alike(
     _assert_as_scanned(writer.location)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("damage", ["delete", "truncate", "overwrite"])
 def test_a_lost_or_damaged_index_is_made_anew(writer: store.Writer, damage: str) -> None:

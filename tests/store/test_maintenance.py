@@ -317,6 +317,7 @@ def test_leftovers_of_killed_commits_are_a_note_and_compaction_leaves_them(
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_catalog_that_schedules_other_files_for_deletion_is_refused(
     writer: store.Writer, tmp_path: Path
@@ -384,6 +385,7 @@ def test_a_backup_spares_other_lakes_and_itself(writer: store.Writer, tmp_path: 
     assert integrity.check(FolderLocation(other)) == []
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_backup_goes_into_no_folder_of_something_else(
     writer: store.Writer, tmp_path: Path

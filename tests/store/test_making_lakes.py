@@ -76,6 +76,7 @@ def test_the_python_interface_logs_it_and_refuses_too(
     assert caplog.messages[0] == f"made a new lake at {target}"
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("is_option", [True, False])
 def test_a_mistyped_lake_is_not_made_by_commands_that_need_one(
     tmp_path: Path, is_option: bool

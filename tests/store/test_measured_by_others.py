@@ -118,6 +118,7 @@ def test_a_timing_that_names_a_verdict_of_this_lake_stays_out(home: Home) -> Non
     assert home.ask(BEST) == before
 
 
+@pytest.mark.slow
 def test_an_audit_that_states_a_device_of_this_lake_does_not_keep_out_an_own_one(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -166,6 +167,7 @@ def test_a_later_import_adds_the_rows_of_kernels_that_came_meanwhile(home: Home,
     assert home.take(both, own=own) == {"evaluations": 1, "timings": 2}
 
 
+@pytest.mark.slow
 def test_own_rows_with_the_key_of_other_rows_stay_out(
     home: Home, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -214,6 +216,7 @@ def test_a_required_column_without_any_value_is_refused(home: Home) -> None:
         home.take(claim_fast(NEW, evaluator=None))
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("own", [False, True])
 def test_ids_may_be_binary_columns(home: Home, own: bool) -> None:

@@ -186,6 +186,7 @@ def test_a_target_that_is_not_empty_is_refused(
         assert len(lake.sql("FROM kernels").rows()) == 1
 
 
+@pytest.mark.slow
 def test_a_damaged_file_and_a_wrong_copy_stop_a_move(
     server_url: str, folder: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -173,6 +173,7 @@ def test_two_lakes_cannot_share_a_prefix(filled_url: str) -> None:
     assert count(filled_url) == 2 * ROWS
 
 
+@pytest.mark.slow
 def test_wrong_buckets_and_credentials_say_what_to_do_and_show_no_secret(
     url: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

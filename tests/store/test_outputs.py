@@ -70,7 +70,7 @@ def add_task(writer: store.Writer, number: int) -> None:
     writer.append({"tasks": [task], "task_labels": [label], "splits": [split]}, "a task")
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", WRITERS)
 def test_a_command_replaces_what_it_wrote_and_nothing_else(
     lake: str, writer: store.Writer, tmp_path: Path, name: str

@@ -87,6 +87,7 @@ def test_pulled_verdicts_choose_the_precision_where_there_are_no_own_ones(ask: A
     assert [(row["speedup"], row["precision"]) for row in found] == [(3.0, "torch_default")]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("device", "clock", "pulled"), [(GPU, "latency", "gpu"), (CPU, "latency", "throughput")],
@@ -138,6 +139,7 @@ def test_a_pulled_verdict_of_another_device_decides_nothing_about_a_kernel_judge
     assert shown == [{"status": status, "elsewhere": True}]
 
 
+@pytest.mark.slow
 def test_a_pulled_verdict_hides_no_own_one_of_the_protocol_training(ask: Ask) -> None:
     query = "SELECT kernel_id, speedup FROM training_speedups"
     own = ask(query, judge(OWN, 2.0, protocol="training"))

@@ -101,6 +101,7 @@ def test_a_leaderboard_has_one_row_by_the_clock_that_ranks_and_another_view_has_
     ]
 
 
+@pytest.mark.slow
 def test_where_nothing_was_timed_by_torch_default_fp32_strict_ranks(ask: Ask) -> None:
     found = ask(
         'SELECT speedup, "precision" FROM kernel_speedups',
@@ -134,6 +135,7 @@ def test_a_cheat_that_one_precision_shows_counts_for_all(ask: Ask) -> None:
     assert ask("FROM kernel_speedups") == []
 
 
+@pytest.mark.slow
 def test_a_verdict_by_torch_default_counts_for_other_cards_of_the_same_name(
     ask: Ask, writer: store.Writer
 ) -> None:
@@ -158,6 +160,7 @@ def test_a_verdict_by_torch_default_counts_for_other_cards_of_the_same_name(
     assert sorted(row["correct"] for row in found) == [False, True]
 
 
+@pytest.mark.slow
 def test_a_newer_version_supersedes_verdicts_by_every_precision(ask: Ask) -> None:
     found = ask(
         "SELECT status, correct FROM outcomes",
@@ -198,6 +201,7 @@ def test_a_kernel_that_torch_default_finds_wrong_does_not_rank_by_another_precis
     assert (best["speedup"], best["precision"]) == (1.25, "torch_default")
 
 
+@pytest.mark.slow
 def test_a_disturbed_session_does_not_make_way_for_another_precision(ask: Ask) -> None:
     disturbed = judge(BOTH, "torch_default", 2.0, minute=1)
     disturbed["timings"] = [row | {"disturbed": True} for row in disturbed["timings"]]

@@ -93,7 +93,7 @@ def tag_starter_lake(folder: Path) -> str:
     return url
 
 
-@pytest.mark.repeats(run=4)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_prints_its_file(name: str, lake_url: str) -> None:
     assert print_at_all_widths(name, lake_url) == (PRINTED / f"{name}.txt").read_text("utf-8")

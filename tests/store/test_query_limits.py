@@ -215,6 +215,7 @@ def test_functions_that_crash_duckdb_are_refused(reader: QueryProcess, call: str
     ]
 
 
+@pytest.mark.slow
 def test_a_crash_of_the_process_is_told_and_outlived(reader: QueryProcess) -> None:
     assert reader.snapshot > 0
     child = reader._child  # pyright: ignore[reportPrivateUsage]

@@ -234,6 +234,7 @@ def test_links_lead_to_pages_of_the_explorer(plain_lake: Path, page: Report) -> 
             assert client.get(answer.link.removeprefix(EXPLORER)).status_code == 200
 
 
+@pytest.mark.slow
 def test_a_report_at_a_tag_knows_the_names_given_since_and_none_removed(
     writer: store.Writer,
 ) -> None:

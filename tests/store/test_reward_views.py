@@ -119,6 +119,7 @@ def test_arms_are_paired_by_block_and_by_clock(lake: store.Lake) -> None:
     assert (warm["kernel_samples"], warm["baseline_samples"]) == ([4.0] * 8, [8.0] * 8)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("pairs", "disturbed"), [(6, True), (7, False)])
 def test_a_session_of_few_pairs_is_disturbed_and_ranks_nothing(
     pairs: int, disturbed: bool, tmp_path: Path

@@ -272,6 +272,7 @@ def test_leases_of_one_process_do_not_release_one_another(tmp_path: Path) -> Non
     assert location.find_held(["a", "b"]) == set()
 
 
+@pytest.mark.slow
 def test_an_import_is_stored_with_its_end(lake_url: str) -> None:
     done = commands.run(["store", "import", "published", "--lake", lake_url], cwd=Path.cwd())
     assert done.returncode == 0, done.stderr

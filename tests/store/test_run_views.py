@@ -124,6 +124,7 @@ def lake(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator
         yield opened
 
 
+@pytest.mark.slow
 def test_the_step_of_an_attempt_is_its_rewards_or_its_groups(lake: store.Lake) -> None:
     query = "SELECT group_id, step FROM run_steps WHERE run_id = $1 ORDER BY created_at"
     found = lake.sql(query, [RUN["run_id"]]).rows()

@@ -79,6 +79,7 @@ def test_stages_count_attempts_at_the_test_side_alone(tmp_path: Path) -> None:
     assert proof == []
 
 
+@pytest.mark.slow
 def test_arms_are_compared_where_both_have_a_speed_with_and_without_copies(tmp_path: Path) -> None:
     policy, device = b.policy("last", stage="contrastive"), b.device()
     tasks = [b.task(name) for name in ("A", "B", "C")]
@@ -201,6 +202,7 @@ def test_training_curves_are_means_over_the_seeds_of_an_arm(tmp_path: Path) -> N
     assert (second["reward"], second["entropy"]) == (2.5, None)
 
 
+@pytest.mark.slow
 def test_answers_of_trained_models_are_a_part_of_their_own(tmp_path: Path) -> None:
     policy, task, device = b.policy("last", stage="contrastive"), b.task(), b.device()
     fast, slow = (b.kernel(code=f"TILE = {tile}\nWARPS = 4  # warps\n") for tile in (64, 8))
@@ -249,6 +251,7 @@ def test_answers_of_trained_models_are_a_part_of_their_own(tmp_path: Path) -> No
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_answers_of_a_training_count_by_the_protocol_that_judged_them(tmp_path: Path) -> None:
     policy, task, device, workload = b.policy(), b.task(), b.device(), b.workload(b.task())
     fast, slow, wrong = b.kernel("fast"), b.kernel("slow"), b.kernel("wrong")

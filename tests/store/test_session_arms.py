@@ -173,6 +173,7 @@ def time_twice(changed: str, changes: dict[str, Any]) -> list[b.Row]:
     ] + [arm | {"session_id": "session"} for arm in calls]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("changed", "changes", "rule"),
@@ -209,6 +210,7 @@ def test_a_speedup_with_an_impossible_arm_does_not_rank(
     assert (problem.rule, problem.count) == (rule, 1)
 
 
+@pytest.mark.slow
 def test_an_impossible_speedup_of_the_protocol_training_earns_no_reward(
     writer: store.Writer,
 ) -> None:

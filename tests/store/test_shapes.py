@@ -128,6 +128,7 @@ def test_no_view_that_ranks_shows_a_shape(lake: store.Lake) -> None:
     assert best["kernel_id"] == WRONG["kernel_id"]
 
 
+@pytest.mark.slow
 def test_a_ranking_of_kernels_that_hold_is_asked_for(url: str, lake: store.Lake) -> None:
     best = "SELECT kernel_id FROM best_kernels"
     with store.open(url, include=["unheld"]) as held:

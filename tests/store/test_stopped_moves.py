@@ -122,6 +122,7 @@ def _resize(disk: Path, kilobytes: int) -> None:
     subprocess.run(["mount", "-o", f"remount,size={kilobytes}k", str(disk)], check=True)
 
 
+@pytest.mark.slow
 def test_a_move_goes_into_no_folder_of_something_else(tmp_path: Path) -> None:
     old = _make(tmp_path / "old")
     for name in ("notes.txt", "data/table.parquet", "keys.sqlite"):

@@ -114,7 +114,7 @@ def test_the_view_has_a_reason_for_each_session_that_ranks_nothing(lake: Path) -
         assert {names[row["kernel_id"]] for row in ranked} == {"honest", "disturbed by latency"}
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", REASONS)
 def test_a_kernels_page_says_so_beside_its_sessions(client: Any, name: str) -> None:
     address = f"/kernel/{KERNELS[name]['kernel_id']}"
@@ -139,7 +139,7 @@ def test_a_change_in_time_says_so_of_either_kernel(client: Any) -> None:
         assert {row["ranks_nothing"] for row in rows} == {f"{whose}: {OTHER}"}
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "name", ["honest", "another function", "contended", "disturbed by latency"]
 )

@@ -122,7 +122,7 @@ def newer_lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "lake"
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("words", "what"),
     [
@@ -156,7 +156,7 @@ def test_what_writes_says_which_version_writes_to_a_newer_lake(
     assert not (tmp_path / "moved").exists()
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("words", "told"),
     [

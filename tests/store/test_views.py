@@ -287,7 +287,7 @@ def test_ranks_of_the_interval_are_those_of_the_binomial_distribution(
     assert [row["r"] for row in found] == expected
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("blocks", [7, 20, 41, 160])
 def test_the_view_and_the_judge_compute_one_interval(tmp_path: Path, blocks: int) -> None:
     draw = random.Random(blocks)

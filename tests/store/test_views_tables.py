@@ -227,6 +227,7 @@ def test_another_function_is_not_ranked_unless_it_is_asked_for(another_url: str)
         assert lake.count_left_out("FROM best_kernels") == {"weak_tasks": 0}
 
 
+@pytest.mark.slow
 def test_a_ranked_kernel_is_shown_with_the_checks_that_it_fails(another_url: str) -> None:
     names = {b.kernel(name)["kernel_id"]: name for name, _, _ in ANOTHER}
     with store.open(another_url) as lake:
@@ -398,6 +399,7 @@ def name_of(kernel_id: str) -> str:
     return next(name for name in names if b.kernel(name)["kernel_id"] == kernel_id)
 
 
+@pytest.mark.slow
 def test_a_task_has_one_name_and_the_strictest_split(audit: store.Lake) -> None:
     names = rows(
         audit,

@@ -207,7 +207,7 @@ REFUSED: list[tuple[str, Change, str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.repeats(run=4)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("change", "told"), [case[1:] for case in REFUSED], ids=[case[0] for case in REFUSED]
 )

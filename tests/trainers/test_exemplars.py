@@ -74,7 +74,7 @@ def known_ids(lake_and_known: tuple[store.Lake, Known]) -> Known:
     return lake_and_known[1]
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("arm", ["bucket", "random", "island", "top", "shuffled"])
 def test_an_arm_shows_kernels_of_the_task_with_scores(
     lake: store.Lake, known_ids: Known, arm: Strategy

@@ -83,6 +83,7 @@ def test_sampling_lets_a_judge_that_waits_have_the_gpu(turns: GpuTurns) -> None:
         judging.join()
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("lora", [None, 4])
 def test_a_step_holds_the_gpu_except_while_it_is_judged(
     locks: Path, tmp_path: Path, lora: int | None

@@ -91,6 +91,7 @@ def test_a_resumed_run_reads_the_snapshot_that_it_began_with(job, writer) -> Non
     assert again.resolved == {"dataset_id": "d"}
 
 
+@pytest.mark.slow
 def test_what_cannot_be_begun_or_resumed_is_refused(job, tmp_path: Path) -> None:
     with pytest.raises(FlywheelError, match="no run to resume"):
         recording.begin_run(job(resume=True), Training())

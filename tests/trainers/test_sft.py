@@ -170,6 +170,7 @@ def test_the_tiny_model_is_the_same_for_a_seed_and_reads_any_text(
     assert tokenizer.decode(tokenizer(text)["input_ids"]) == text
 
 
+@pytest.mark.slow
 def test_rows_over_length_are_counted_and_refused(
     url: str, tiny_model: Path, tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ BODIES = {
 }
 
 
+@pytest.mark.repeats(run=8)
 @pytest.mark.parametrize("name", BODIES)
 def test_a_hostile_body_is_refused_with_its_reason(
     service: Service, judges: ToldJudges, name: str
@@ -182,6 +183,7 @@ def test_slow_clients_keep_nobody_waiting(service: Service) -> None:
             opened.close()
 
 
+@pytest.mark.slow
 def test_many_long_polls_end_with_one_verdict(service: Service, judges: ToldJudges) -> None:
     view = service.submit("awaited by many")
 

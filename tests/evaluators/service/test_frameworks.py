@@ -123,6 +123,7 @@ def test_trl_trains_with_the_reward(
     assert rewards[0] == [1.0, 0.0, None, 1.0], trl.__version__
 
 
+@pytest.mark.slow
 def test_verl_gets_the_same_keys_and_no_score_for_faults(
     service: Service, judges: ToldJudges
 ) -> None:
