@@ -1,4 +1,4 @@
-"""New lakes of tests in folders are copies of one lake, which each test process makes once.
+"""New lakes of tests in folders are copies of one lake, which the first test process makes.
 
 It takes half a second to make a lake, and most tests begin with one. Each copy has its own id, the
 first snapshot of all, and the index of keys that its first append would make. A writer makes a new
@@ -10,9 +10,12 @@ Tests that read the starter suite copy one lake that has it; these copies have o
 from __future__ import annotations
 
 import atexit
+import fcntl
+import os
 import shutil
 import sqlite3
 import tempfile
+from collections.abc import Callable
 from contextlib import closing
 from functools import cache
 from pathlib import Path
@@ -24,42 +27,69 @@ from store.schema import catalog
 from store.writing.key_index import KeyIndex
 from store.writing.writer import Writer
 
+TEMPLATES = "FLYWHEEL_TESTS_TEMPLATES"
+"""Variable of the environment with the folder of the lakes that all processes of a run copy."""
+
 _make = Writer.__init__
 
 
 def copy_new_lakes() -> None:
-    """Make writers of this process start new lakes from a copy."""
+    """Make writers of this process start new lakes from a copy.
+
+    Call it before other test processes start, which then have their templates in the same folder.
+    """
     Writer.__init__ = _start_from_copy
+    _find_templates()
+
+
+def _find_templates() -> Path:
+    if TEMPLATES not in os.environ:
+        os.environ[TEMPLATES] = tempfile.mkdtemp(prefix="flywheel-tests-")
+        atexit.register(shutil.rmtree, os.environ[TEMPLATES], ignore_errors=True)
+    return Path(os.environ[TEMPLATES])
+
+
+def _make_once(name: str, make: Callable[[FolderLocation], None]) -> Path:
+    """Return the folder of a lake that the first process of a run makes."""
+    folder = _find_templates() / name
+    with folder.with_suffix(".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            part = FolderLocation(folder.with_suffix(".part"))
+            make(part)
+            part.root.rename(folder)
+    return folder
 
 
 @cache
 def make_template() -> Path:
-    """Make the lake that is copied, and return its folder."""
-    folder = Path(tempfile.mkdtemp(prefix="flywheel-tests-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    writer, location = Writer.__new__(Writer), FolderLocation(folder / "lake")
-    _make(writer, location, "tests")
-    writer.close()
-    with (
-        closing(connect()) as connection,
-        closing(KeyIndex(location, catalog.load())) as index,
-    ):
-        attach(connection, location)
-        index.follow(connection)
-    return location.root
+    """Return the folder of the lake that is copied."""
+
+    def make(location: FolderLocation) -> None:
+        writer = Writer.__new__(Writer)
+        _make(writer, location, "tests")
+        writer.close()
+        with (
+            closing(connect()) as connection,
+            closing(KeyIndex(location, catalog.load())) as index,
+        ):
+            attach(connection, location)
+            index.follow(connection)
+
+    return _make_once("empty", make)
 
 
 @cache
 def make_starter_template() -> Path:
-    """Make a lake with the starter suite, to be copied; return its folder."""
+    """Return the folder of a lake with the starter suite, to be copied."""
     from store.importers import starter
     from store.importers.reading.pieces import run_import
 
-    folder = Path(tempfile.mkdtemp(prefix="flywheel-starter-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    with Writer(FolderLocation(folder / "lake"), "tests") as writer:
-        run_import(writer, starter, None, starter.Config())
-    return folder / "lake"
+    def make(location: FolderLocation) -> None:
+        with Writer(location, "tests") as writer:
+            run_import(writer, starter, None, starter.Config())
+
+    return _make_once("starter", make)
 
 
 def copy_starter_lake(folder: Path | str) -> str:
