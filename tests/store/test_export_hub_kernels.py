@@ -349,9 +349,9 @@ def test_winners_answer_like_their_tasks_on_a_gpu(written: Path) -> None:
     for folder in sorted(one for one in written.iterdir() if one.is_dir()):
         winner = Exported(folder, folder.name.replace("-", "_")).winner
         for setting in winner._settings.values():
-            inputs = [torch.randn(form[0], device="cuda") for form in setting.form or ()]
-            state = {k: torch.randn_like(v, device="cuda") for k, v in setting.state.items()}
-            want = torch.func.functional_call(setting.reference.cuda(), state, tuple(inputs))
+            inputs = [one.cuda() for one in setting._get_inputs()]
+            state = {k: v.cuda() for k, v in (setting.parameters | setting.buffers).items()}
+            want = torch.func.functional_call(setting.reference, state, tuple(inputs))
             for _ in range(2):
                 torch.testing.assert_close(winner(*inputs, **state), want, rtol=1e-2, atol=1e-2)
         used += len([one for one in winner._tables.kernels.values() if one])
