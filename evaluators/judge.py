@@ -27,8 +27,7 @@ from evaluators.judging.case_result import (
 from evaluators.judging.flags import UNRANKED
 from evaluators.judging.host import count_oom_kills
 from evaluators.judging.other_shapes import ShapeRows, judge_shapes
-from evaluators.processes.process_tree import MACHINE_IS_SHORT
-from evaluators.sandbox.failures import Failed, lacks_memory
+from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import Limits
 from store.code.entry_points import DEFAULT
 from store.errors import HostUnfit, SandboxFailed
@@ -204,44 +203,26 @@ def _try_alone_if_short(bench: Bench, attempt: Callable[[str | None], _T]) -> _T
     try:
         return attempt(None)
     except Exception as failed:
-        if bench.has_memory_alone or not _lacks_shared_memory(failed, bench, oom_kills):
+        if bench.has_memory_alone or not bench.lacks_memory(failed, oom_kills):
             raise
         shortage = str(failed)[:_MESSAGE_LIMIT]
     # Not in the handler: the error keeps the tensors of its frames.
     bench.take_memory_alone()
-    foreign_bytes, oom_kills = bench.find_foreign_memory(), count_oom_kills()
+    oom_kills = count_oom_kills()
     try:
         return attempt(shortage)
     except Exception as failed:
-        if not _lacks_shared_memory(failed, bench, oom_kills):
+        if not bench.lacks_memory(failed, oom_kills):
             raise
-        if foreign_bytes:
+        if bench.foreign_bytes:
             raise HostUnfit(
-                f"other processes hold {foreign_bytes} bytes of the GPU's memory",
+                f"other processes hold {bench.foreign_bytes} bytes of the GPU's memory",
                 "End them, or judge on another GPU.",
             ) from failed
         if isinstance(failed, Failed) and failed.reason == "signal":
             message = f"{failed.message}: the machine ran out of memory"
             raise Failed("crash", "out_of_memory", message, failed.detail) from failed
         raise
-
-
-def _lacks_shared_memory(failed: Exception, bench: Bench, oom_kills: int) -> bool:
-    """Whether a failure may be due to memory that other judges of the device hold.
-
-    On a processor, a candidate has a limit of its own, which others do not change.
-    """
-
-    if MACHINE_IS_SHORT in str(failed):
-        return True
-    if lacks_memory(failed):
-        return bench.device == "cuda" or not isinstance(failed, Failed)
-    # The count alone shows no lack: it also rises with what a limit of its own has ended.
-    may_be_killed = not isinstance(failed, Failed) or (
-        (failed.reason == "signal" and "SIGKILL" in failed.message)
-        or (failed.status == "compile_error" and "Killed" in failed.detail)
-    )
-    return may_be_killed and count_oom_kills() > oom_kills
 
 
 def _apply_protocol(config: Config, case: Case) -> Config:

@@ -29,6 +29,7 @@ from evaluators.judging import host
 from evaluators.judging.case import Case, Precision
 from evaluators.judging.case_result import KnownVerdict, TimePart, hold
 from evaluators.judging.comparison import compare
+from evaluators.processes.process_tree import MACHINE_IS_SHORT
 from evaluators.references.imported_file import WEIGHT_SEED
 from evaluators.references.shapes import Shapes
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
@@ -272,6 +273,8 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         self._memory_hold = contextlib.ExitStack()
         self.has_memory_alone = memory is None
         """Whether no other judge has workers on the device, or none is known."""
+        self.foreign_bytes = 0
+        """Bytes of a GPU that programs other than judges held when this one took it alone."""
         # One judge after the other, because drivers have failed when several processes began to use
         # a GPU.
         with self.lock.hold_exclusive():
@@ -802,11 +805,12 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         self._release_memory()
         self._memory_hold.enter_context(self._memory.hold_exclusive())
         self.has_memory_alone = True
+        self.foreign_bytes = self._find_foreign_memory()
 
     def _release_memory(self) -> None:
         self.end_workers()
         self._memory_hold.close()
-        self.has_memory_alone = False
+        self.has_memory_alone, self.foreign_bytes = False, 0
 
     def require_memory(self, task: BaselineTask, names: Sequence[str]) -> None:
         """Raise SandboxFailed where the free memory of a GPU that is shared holds no new workers.
@@ -827,7 +831,7 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
                 f"out of memory: workers take {needed_bytes} bytes, and {free_bytes} are free"
             )
 
-    def find_foreign_memory(self) -> int:
+    def _find_foreign_memory(self) -> int:
         """Return the bytes of a GPU that other processes hold, beside contexts without data.
 
         Only for a bench without workers.
@@ -837,6 +841,29 @@ class Bench(contextlib.AbstractContextManager["Bench"]):
         free_bytes, total_bytes = torch.cuda.mem_get_info()
         held_bytes = total_bytes - free_bytes - torch.cuda.memory_reserved()
         return held_bytes if held_bytes > total_bytes // 10 else 0
+
+    @property
+    def shares_memory(self) -> bool:
+        """Whether other judges or programs may hold memory that a worker lacks."""
+        return not self.has_memory_alone or self.foreign_bytes > 0
+
+    def lacks_memory(self, failed: Exception, oom_kills: int) -> bool:
+        """Whether a failure may be due to memory that others can hold.
+
+        On a processor, a candidate has a limit of its own, which others do not change.
+
+        oom_kills: What `count_oom_kills` returned before.
+        """
+        if MACHINE_IS_SHORT in str(failed):
+            return True
+        if lacks_memory(failed):
+            return self.device == "cuda" or not isinstance(failed, Failed)
+        # The count alone shows no lack: it also rises with what a limit of its own has ended.
+        may_be_killed = not isinstance(failed, Failed) or (
+            (failed.reason == "signal" and "SIGKILL" in failed.message)
+            or (failed.status == "compile_error" and "Killed" in failed.detail)
+        )
+        return may_be_killed and host.count_oom_kills() > oom_kills
 
     def end_workers(self) -> None:
         """End every worker, so that the next case starts new ones.

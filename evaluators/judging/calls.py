@@ -268,8 +268,18 @@ class CorrectnessProtocol:
     """
 
     def __init__(
-        self, worker: WorkerHandle, reference: Reference, result: CaseResult, precision: Precision
+        self,
+        worker: WorkerHandle,
+        reference: Reference,
+        result: CaseResult,
+        precision: Precision,
+        lacks_shared_memory: Callable[[Exception], bool] = lambda failed: False,
     ) -> None:
+        """Begin with a worker that has loaded the candidate.
+
+        lacks_shared_memory: Whether a failure may be due to memory that others hold. Calls that
+            decide nothing raise it, too: it says nothing of the candidate.
+        """
         self.worker = worker
         self.reference = reference
         self.result = result
@@ -286,6 +296,7 @@ class CorrectnessProtocol:
         """What is wrong with the answer of the last call that decides no verdict, if anything."""
         self.usual: list[float] = []
         """Root mean square of each tensor of an ordinary answer."""
+        self._lacks_shared_memory = lacks_shared_memory
         self._aside_s = 0.0
         self._classes = PrecisionRecord()
         result.comparison = Comparison()
@@ -402,6 +413,8 @@ class CorrectnessProtocol:
         try:
             return (self.call(slot, probe, strided=strided),)
         except Failed as failed:
+            if self._lacks_shared_memory(failed):
+                raise
             self.is_lost = failed.status == "timeout" or failed.reason in _DEATHS
             self.last_fault = f"the call fails: {failed.message}"
             return None
@@ -926,6 +939,8 @@ class CorrectnessProtocol:
         except EagerLost:
             raise
         except ReferenceFailed as failed:
+            if self._lacks_shared_memory(failed):
+                raise
             self.result.notes.append(f"{calls}: not tried, {failed}")
             self._is_complete = False
 
@@ -1209,7 +1224,9 @@ class CorrectnessProtocol:
                 self._eager.fill(slot, tried, strided=is_strided)
                 output = self._eager.call(slot)
                 answer = join_answer(output, self._eager.inputs(slot) if changed else [], changed)
-            except ReferenceFailed:
+            except ReferenceFailed as failed:
+                if self._lacks_shared_memory(failed):
+                    raise
                 continue
             return [answer] if tried is inputs else None
         raise EagerLost
@@ -1227,6 +1244,8 @@ class CorrectnessProtocol:
         except ReferenceFailed:
             return
         except Failed as failed:
+            if self._lacks_shared_memory(failed):
+                raise
             is_right, fault = False, failed.message
         finally:
             self.reference.reset()
@@ -1267,7 +1286,9 @@ class CorrectnessProtocol:
                         f"{name} changed alone: {self.last_fault}",
                     )
                     return True
-        except (Failed, ReferenceFailed):
+        except (Failed, ReferenceFailed) as failed:
+            if self._lacks_shared_memory(failed):
+                raise
             return False
         finally:
             self.reference.reset()

@@ -20,6 +20,7 @@ from evaluators.judging.bench import BaselineTask, Bench
 from evaluators.judging.calls import CorrectnessProtocol, SeedProbe, draw_probe, repeat_probe
 from evaluators.judging.case import Case, Precision
 from evaluators.judging.case_result import CaseResult, build_shared_columns
+from evaluators.judging.host import count_oom_kills
 from evaluators.judging.tolerance import flatten, measure_algorithms, widen
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import has_same_bits, is_inexact, tensors_of
@@ -137,7 +138,7 @@ def _measure_process(
     if outside:
         message = f"a file of the kernel is called {outside[0]!r:.200}"
         raise Failed("rejected", "forbidden_code", message)
-    axes = json.loads(case.axes)
+    axes, oom_kills = json.loads(case.axes), count_oom_kills()
     with contextlib.ExitStack() as starts:
         # No other judge times while a worker of this one starts: that uses the device as well.
         starts.enter_context(evidence.hold(bench.lock.hold_shared()))
@@ -193,7 +194,10 @@ def _measure_process(
 
             with evidence.time_part("verdict", bench.lock.hold_shared()) as held:
                 arm.excuse(held.waited_s)
-                protocol = CorrectnessProtocol(arm, reference, evidence, options.precision)
+                protocol = CorrectnessProtocol(
+                    *(arm, reference, evidence, options.precision),
+                    lambda failed: bench.shares_memory and bench.lacks_memory(failed, oom_kills),
+                )
                 protocol.adopt_weights(parameters)
                 protocol.make_verdict_calls(first, options.calls)
             if case.shape == "answers":

@@ -15,6 +15,7 @@ from evaluators.device.lock import DeviceLock
 from evaluators.judge import Config, judge
 from evaluators.judging import calls, comparison
 from evaluators.judging.bench import Bench
+from evaluators.judging.calls import CorrectnessProtocol
 from evaluators.judging.case import Case, Precision
 from evaluators.judging.comparison import ComparisonFailed
 from evaluators.processes.process_tree import MACHINE_IS_SHORT
@@ -129,11 +130,11 @@ def sharing_bench(
     memory.close()
 
 
-def judge_beside(bench: Bench, code: str, task: str) -> dict[str, Any]:
+def judge_beside(bench: Bench, code: str, task: str, *, robustness: bool = False) -> dict[str, Any]:
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
     bench.share_memory()
     config = Config(
-        draw_shapes=0, timing_s=0.05, timing_limit_s=0.3, robustness=False, diagnosis=False
+        draw_shapes=0, timing_s=0.05, timing_limit_s=0.3, robustness=robustness, diagnosis=False
     )
     return judge(case, bench, config)["evaluations"][0]
 
@@ -179,6 +180,34 @@ def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone(
     waiting.close()
 
 
+@pytest.mark.parametrize("ends", [True, pytest.param(False, marks=pytest.mark.slow)])
+def test_memory_that_others_hold_makes_no_kernel_another_function(
+    sharing_bench: Bench,
+    neighbour: Neighbour,
+    task: str,
+    right_candidate: str,
+    monkeypatch: pytest.MonkeyPatch,
+    ends: bool,
+) -> None:
+    """A kernel that lacks memory on other inputs alone as well, has failed on them."""
+    genuine = CorrectnessProtocol.make_robustness_calls
+
+    def call_in_little_memory(*_: Any, **__: Any) -> None:
+        raise SHORTAGES["machine"]
+
+    def make_robustness_calls(protocol: CorrectnessProtocol, eager: Any) -> bool:
+        if neighbour.holds_memory or not ends:
+            monkeypatch.setattr(protocol, "call", call_in_little_memory)
+        return genuine(protocol, eager)
+
+    monkeypatch.setattr(CorrectnessProtocol, "make_robustness_calls", make_robustness_calls)
+    row = judge_beside(sharing_bench, right_candidate, task, robustness=True)
+    assert row["status"] == "correct", row
+    assert "judged again alone" in row["log"]
+    assert row["equivalent"] is ends, row
+    assert ("another_function" in row["flags"]) is not ends
+
+
 def test_a_case_that_lacks_memory_alone_as_well_is_out_of_memory(
     sharing_bench: Bench, task: str, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -189,7 +218,7 @@ def test_a_case_that_lacks_memory_alone_as_well_is_out_of_memory(
     row = judge_beside(sharing_bench, right_candidate, task)
     assert (row["status"], row["reason"]) == ("crash", "out_of_memory"), row
     # Where a training holds the memory of a GPU, nothing is said of the kernel.
-    monkeypatch.setattr(sharing_bench, "find_foreign_memory", lambda: 60 << 30)
+    monkeypatch.setattr(sharing_bench, "_find_foreign_memory", lambda: 60 << 30)
     sharing_bench.has_memory_alone = False
     with pytest.raises(HostUnfit, match="other processes hold"):
         judge_beside(sharing_bench, right_candidate, task)
