@@ -101,15 +101,17 @@ def measure_guards(package: Any, device: str, synchronize: Callable[[], None]) -
     weight = module.weight.detach()
     winner(*inputs, weight=weight)
     module(*inputs)
-    kernels = winner._tables.kernels
+    kernels, usual = winner._tables.kernels, winner._tables.usual
     if not any(kernels.values()):
         print("guard: no kernel of the lake has won on this device")
         return
 
     def nothing(*_: Any) -> None: ...
 
-    for key, one in list(kernels.items()):
-        kernels[key] = one and (nothing, one[1], one[2])
+    for key, one in kernels.items():
+        kernels[key] = one and (nothing, *one[1:])
+    for key, (*fast, one) in usual.items():
+        usual[key] = (*fast, (nothing, *one[1:]))
     calls = [
         lambda: nothing(*inputs),
         lambda: winner(*inputs, weight=weight),
@@ -122,6 +124,7 @@ def measure_guards(package: Any, device: str, synchronize: Callable[[], None]) -
     )
     print(f"       one reshape of PyTorch takes {operation - plain:.1f} µs here")
     kernels.clear()
+    usual.clear()
 
 
 class Block(torch.nn.Module):

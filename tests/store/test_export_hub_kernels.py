@@ -8,6 +8,7 @@ import json
 import shutil
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -148,6 +149,55 @@ def test_other_calls_run_the_task(written: Path) -> None:
     with pytest.raises(TypeError, match="needs the task's parameters by name: weight=…"):
         exported.winner(x, residual)
     assert exported.count() == 1
+
+
+@pytest.mark.parametrize("fast", [True, False], ids=["usual", "by key"])
+def test_a_kernel_runs_in_no_other_call(written: Path, fast: bool) -> None:
+    """Of a thread's calls, only those like the one that found the kernel run it."""
+    exported = Exported(written / "rms-norm-residual", "rms_norm_residual")
+    exported.check()
+    tables, x, residual = exported.winner._tables, *exported.inputs
+    weight = exported.state["weight"]
+    runs: list[Any] = []
+    [(key, (_, slots, kernel_id))] = tables.kernels.items()
+    kernel = (lambda *inputs: runs.append(inputs), slots, kernel_id)
+    tables.kernels[key] = kernel
+    assert len(tables.usual) == 1  # torch has the checks
+    tables.usual = {None: (*tables.usual[None][:2], kernel)} if fast else {}
+    unaligned = torch.empty(x.numel() + 1)[1:].view_as(x).copy_(x)
+    param = torch.nn.Parameter(weight)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for kind in (
+            (x[:7], residual[:7], weight),
+            (x.repeat(1, 1, 1), residual, weight),
+            (x.t().contiguous().t(), residual, weight),
+            (x, residual[:, :1].expand_as(x), weight),
+            (x, residual, weight[:1].expand_as(weight)),
+            (x.double(), residual.double(), weight.double()),
+            (x, residual.half(), weight),
+            (unaligned, residual, weight),
+            (x, 1.0, weight),
+            (x.as_subclass(type("Other", (torch.Tensor,), {})), residual, weight),
+            (x.to("meta"), residual.to("meta"), weight.to("meta")),
+        ):
+            exported.winner(*kind[:2], weight=kind[2])
+            assert not runs, kind
+        with torch.autocast("cpu"):
+            exported.winner(x, residual, weight=weight)
+        with torch.enable_grad():
+            exported.winner(x, residual, weight=param)
+        with pytest.raises(TypeError):
+            exported.winner(x, weight=weight)
+        weight.data = weight.data.double()
+        exported.winner(x, residual, weight=weight)
+        assert not runs
+        weight.data = weight.data.float()
+        exported.winner(x, residual, weight=weight)
+        exported.winner(x, residual=residual, weight=weight)
+        assert len(runs) == 2
+        exported.winner(x, residual, weight=param)
+        assert len(runs) == 3
 
 
 def test_a_layer_reads_the_module_that_it_is_put_in(written: Path) -> None:

@@ -44,10 +44,12 @@ _PLAIN = frozenset((bool, int, float, complex, str, bytes, type(None), torch.dty
 _TENSORS = frozenset((Tensor, torch.nn.Parameter))
 _is_autocast = torch._C._is_any_autocast_enabled  # pyright: ignore[reportPrivateUsage]
 """For every kind of device; the public function has to be asked for each."""
+_has_grad = torch.is_grad_enabled
 _MOST_KEYS = 4096
 """Kinds of calls that a thread remembers."""
-_ALIGNED = 15
+_UNALIGNED = 15
 _MISSING: Any = object()
+_UNUSUAL: Any = (-1, None, None)
 _TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.float64: 1e-6}
 _TOLERANCE = 1e-3
 """How far a first answer may be from the reference's, relative to the largest element: the judge
@@ -174,6 +176,9 @@ class _Tables(threading.local):
     def __init__(self) -> None:
         self.kernels: dict[tuple[Any, ...], Any] = {}
         """By the kind of call: module, where its state is and id of the kernel, or None."""
+        self.usual: dict[Any, tuple[int, Callable[..., bool], Any]] = {}
+        """By workloads of the module: number of tensors, a check in C++ that others are like them,
+        and the kernel, of the kind of call that found one last."""
         self.references: dict[Setting, torch.nn.Module] = {}
 
 
@@ -207,7 +212,7 @@ class Winner:
         }
         first = next(iter(self._settings.values()))
         self._signature = inspect.signature(first.model.forward)
-        self._state = first.state
+        self._state = tuple(first.state)
         self._first = first
         self._depends_on_shape = any(
             one.find_config(first.reference) is None for one in self._settings.values()
@@ -221,14 +226,9 @@ class Winner:
 
     def __call__(self, *inputs: Any, **named: Any) -> Any:
         """Return the task's answer to inputs, with its parameters by name."""
-        try:
-            state = tuple([named[name] for name in self._state])
-            is_arranged = len(named) == len(state)
-        except KeyError:
-            state, is_arranged = (), False
-        if not is_arranged:
-            inputs, state = self._arrange(inputs, named)
-        return self._call(None, inputs, state, lambda: self._call_reference(inputs, state))
+        if (*named,) == self._state:
+            return self._call(None, inputs, (*named.values(),))
+        return self._call(None, *self._arrange(inputs, named))
 
     def make_layer(self, name: str) -> type[torch.nn.Module]:
         """Return a stateless layer, whose `forward` reads parameters of the module it is put in."""
@@ -252,50 +252,29 @@ class Winner:
         if named:
             given = self._signature.bind(module, *inputs, **named)
             inputs, named = given.args[1:], given.kwargs
-        model = (self._settings[bound.settings[0]] if bound.settings else self._first).model
         if named or not bound.settings:
             self._say("setup", "the module is not set up like the task's")
-            return model.forward(module, *inputs, **named)
-        state = tuple([owner[key] for owner, key in bound.slots])
-        return self._call(
-            bound.settings, inputs, state, lambda: model.forward(module, *inputs, **named)
-        )
+            return self._get_model(bound).forward(module, *inputs, **named)
+        return self._call(bound, inputs, tuple([owner[key] for owner, key in bound.slots]))
 
-    def _call(
-        self,
-        settings: tuple[int, ...] | None,
-        inputs: tuple[Any, ...],
-        state: tuple[Any, ...],
-        fallback: Callable[[], Any],
-    ) -> Any:
-        # This runs on every call: one lookup decides.
-        grad = torch.is_grad_enabled()
+    def _call(self, bound: Bound | None, inputs: tuple[Any, ...], state: tuple[Any, ...]) -> Any:
+        # This runs on every call, and is written for speed.
         if _is_autocast():
-            return fallback()
-        key: list[Any] = [settings]
-        for value in inputs + state:
-            if type(value) in _TENSORS:
-                if grad and value.requires_grad:
-                    return fallback()
-                try:
-                    key += (
-                        value.dtype,
-                        value.get_device(),
-                        value.size(),
-                        value.is_contiguous() or value.stride(),
-                        value.data_ptr() & _ALIGNED,
-                    )
-                except RuntimeError:  # no strides, or no memory
-                    return fallback()
-            elif type(value) in _PLAIN:
-                key += (type(value), value)
-            else:
-                return fallback()
-        kernel = self._tables.kernels.get(tuple(key), _MISSING)
-        if kernel is _MISSING:
-            return self._choose(tuple(key), settings, inputs, state, fallback)
-        if kernel is None:
-            return fallback()
+            return self._fall_back(bound, inputs, state)
+        tables, values, has_grad = self._tables, inputs + state, _has_grad()
+        settings = bound and bound.settings
+        count, check, kernel = tables.usual.get(settings, _UNUSUAL)
+        if count == len(values) and not has_grad and check(*values):
+            for value in values:
+                if value.data_ptr() & _UNALIGNED:
+                    return self._fall_back(bound, inputs, state)
+        else:
+            key = _make_key(settings, values, has_grad)
+            kernel = key and tables.kernels.get(key, _MISSING)
+            if kernel is _MISSING:
+                return self._choose(key, bound, inputs, state)
+            if kernel is None:
+                return self._fall_back(bound, inputs, state)
         module, slots, kernel_id = kernel
         for (owner, name), value in zip(slots, state):  # noqa: B905 (strict takes longer)
             owner[name] = value
@@ -303,16 +282,26 @@ class Winner:
             return module(*inputs)
         except Exception as error:
             self._refuse(kernel_id, error)
-            self._tables.kernels.clear()
-            return fallback()
+            tables.kernels.clear()
+            tables.usual.clear()
+            return self._fall_back(bound, inputs, state)
+
+    def _fall_back(
+        self, bound: Bound | None, inputs: tuple[Any, ...], state: tuple[Any, ...]
+    ) -> Any:
+        if bound is None:
+            return self._call_reference(inputs, state)
+        return self._get_model(bound).forward(bound.module(), *inputs)
+
+    def _get_model(self, bound: Bound) -> Any:
+        return (self._settings[bound.settings[0]] if bound.settings else self._first).model
 
     def _choose(
         self,
         key: tuple[Any, ...],
-        settings: tuple[int, ...] | None,
+        bound: Bound | None,
         inputs: tuple[Any, ...],
         state: tuple[Any, ...],
-        fallback: Callable[[], Any],
     ) -> Any:
         """Find the kernel for a kind of call, and remember it, or that there is none."""
         table = self._tables.kernels
@@ -320,15 +309,15 @@ class Winner:
             table.clear()
         tensors = [value for value in (*inputs, *state) if isinstance(value, Tensor)]
         if tensors and tensors[0].is_cuda and torch.cuda.is_current_stream_capturing():
-            return fallback()  # a first call builds, compares and waits
-        found = self._find(settings, inputs, state, tensors)
+            return self._fall_back(bound, inputs, state)  # a first call builds, compares and waits
+        found = self._find(bound and bound.settings, inputs, state, tensors)
         if found is None:
             table[key] = None
-            return fallback()
+            return self._fall_back(bound, inputs, state)
         winner, setting = found
         kernel_id = str(winner["kernel_id"])
         device = tensors[0].device
-        answer = fallback()
+        answer = self._fall_back(bound, inputs, state)
         try:
             with self._lock, self._use_build_folder(kernel_id), _on_device(device):
                 module, slots = self._load(kernel_id, setting, device)
@@ -345,9 +334,11 @@ class Winner:
             table[key] = None
             return answer
         if device.type == "cuda" and torch.cuda.device_count() > 1:
-            table[key] = (_OnDevice(module, device), slots, kernel_id)
-        else:
-            table[key] = (module, slots, kernel_id)
+            module = _OnDevice(module, device)
+        table[key] = kernel = (module, slots, kernel_id)
+        if len(tensors) == len(inputs) + len(state) and _has_checks():
+            usual = (len(tensors), _make_check(tensors), kernel)
+            self._tables.usual[bound and bound.settings] = usual
         return answer
 
     def _find(
@@ -359,7 +350,7 @@ class Winner:
     ) -> tuple[dict[str, Any], Setting] | None:
         """Return the row of the winner for a call, and its workload; None where none may run."""
         if not tensors or any(
-            one.device != tensors[0].device or one.data_ptr() & _ALIGNED for one in tensors
+            one.device != tensors[0].device or one.data_ptr() & _UNALIGNED for one in tensors
         ):
             return None
         model = _read_model(tensors[0].device)
@@ -486,6 +477,59 @@ class Winner:
             while frame.f_back is not None and frame.f_code.co_filename == __file__:
                 level, frame = level + 1, frame.f_back
             warnings.warn(message, RuntimeWarning, stacklevel=level)
+
+
+def _make_key(
+    settings: tuple[int, ...] | None, values: tuple[Any, ...], has_grad: bool
+) -> tuple[Any, ...] | None:
+    """Return what tells kinds of calls apart; None for a call that no kernel may have."""
+    key: list[Any] = [settings]
+    addresses = 0
+    for value in values:
+        if type(value) in _TENSORS:
+            if has_grad and value.requires_grad:
+                return None
+            try:
+                key += (
+                    value.dtype,
+                    value.device,
+                    value.shape,
+                    value.is_contiguous() or value.stride(),
+                )
+                addresses |= value.data_ptr()
+            except RuntimeError:  # no strides, or no memory
+                return None
+        elif type(value) in _PLAIN:
+            key += (type(value), value)
+        else:
+            return None
+    return None if addresses & _UNALIGNED else tuple(key)
+
+
+def _make_check(tensors: Sequence[Tensor]) -> Callable[..., bool]:
+    """Return a check that tensors have the types, shapes, strides and device of these."""
+    from torch._C._dynamo.guards import TensorGuards
+
+    return TensorGuards(
+        *tensors,
+        dynamic_dims_sizes=[list(one.shape) for one in tensors],
+        dynamic_dims_strides=[list(one.stride()) for one in tensors],
+    ).check
+
+
+@functools.cache
+def _has_checks() -> bool:
+    """Return whether this torch has such checks, which are not public, and as they are used here.
+
+    Without them, a call takes longer.
+    """
+    one = torch.zeros(2, 2)
+    others = (one[:1], one[0], one.t(), one.int(), one.to("meta"), torch.nn.Parameter(one), 1)
+    try:
+        check = _make_check([one])
+        return check(one.clone()) and not any(map(check, others))
+    except Exception:
+        return False
 
 
 class _OnDevice:
