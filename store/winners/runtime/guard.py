@@ -49,7 +49,7 @@ _MOST_KEYS = 4096
 """Kinds of calls that a thread remembers."""
 _UNALIGNED = 15
 _MISSING: Any = object()
-_UNUSUAL: Any = (-1, None, None)
+_UNUSUAL: tuple[int, Any, Any] = (-1, None, None)
 _TOLERANCES = {torch.float16: 1e-2, torch.bfloat16: 5e-2, torch.float64: 1e-6}
 _TOLERANCE = 1e-3
 """How far a first answer may be from the reference's, relative to the largest element: the judge
@@ -270,7 +270,9 @@ class Winner:
                     return self._fall_back(bound, inputs, state)
         else:
             key = _make_key(settings, values, has_grad)
-            kernel = key and tables.kernels.get(key, _MISSING)
+            if key is None:
+                return self._fall_back(bound, inputs, state)
+            kernel = tables.kernels.get(key, _MISSING)
             if kernel is _MISSING:
                 return self._choose(key, bound, inputs, state)
             if kernel is None:
@@ -510,11 +512,11 @@ def _make_check(tensors: Sequence[Tensor]) -> Callable[..., bool]:
     """Return a check that tensors have the types, shapes, strides and device of these."""
     from torch._C._dynamo.guards import TensorGuards
 
-    return TensorGuards(
-        *tensors,
-        dynamic_dims_sizes=[list(one.shape) for one in tensors],
-        dynamic_dims_strides=[list(one.stride()) for one in tensors],
-    ).check
+    # torch declares these lists without their tensors.
+    sizes: Any = [list(one.shape) for one in tensors]
+    strides: Any = [list(one.stride()) for one in tensors]
+    checks = TensorGuards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides)
+    return checks.check
 
 
 @functools.cache
