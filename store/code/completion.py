@@ -118,6 +118,15 @@ def clean_text(text: str) -> str:
     return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
+def is_text(value: object) -> bool:
+    r"""Return whether a value is text that can be stored as it is.
+
+    >>> is_text("a\nb"), is_text("a\x00b"), is_text(b"a")
+    (True, False, False)
+    """
+    return isinstance(value, str) and value == clean_text(value)
+
+
 def parse_completion(text: str, finish_reason: str = "stop") -> ParsedCompletion:
     r"""Return the parts of a completion; never raises for any text.
 

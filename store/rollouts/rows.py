@@ -29,7 +29,7 @@ from typing import Any, TypeAlias, cast
 import numpy as np
 
 from store.code.completion import ENTRY_POINT, clean_text
-from store.errors import RolloutRejected, UnknownName
+from store.errors import RolloutRejected, UnknownName, summarize_error
 from store.ids import content_id, uuid7
 from store.rollouts.attempt_rows import AttemptRows, read_content
 
@@ -89,8 +89,14 @@ def make_rollout_rows(
     rows = AttemptRows(source=origin.source, license=origin.license, run_id=origin.run_id)
     for number, rollout in enumerate(rollouts):
         sizes = {table: len(keyed) for table, keyed in rows.tables.items()}
+        made = _RolloutRows(origin, number, rollout, rows)
         try:
-            _RolloutRows(origin, number, rollout, rows).add()
+            try:
+                made.add()
+            except RolloutRejected:
+                raise
+            except Exception as error:  # values run the code of other programs
+                raise made.refuse(None, f"cannot be read: {summarize_error(error)}") from error
         except RolloutRejected as error:
             if refuse is None:
                 raise
@@ -123,7 +129,7 @@ class _RolloutRows:
             if key not in KEYS:
                 unknown = UnknownName.among("key of a rollout", str(key), KEYS)
                 raise self.refuse(None, unknown.message, unknown.hint)
-        given = self.rollout = {key: unwrap(value) for key, value in given.items()}
+        given = self.rollout = {key: self.unwrap(key, value) for key, value in given.items()}
         rollout_id = make_rollout_id(origin.run_id, given)
         policy = self.text("policy") or origin.policy
         self.rows.add_policy(policy, "model")
@@ -135,7 +141,11 @@ class _RolloutRows:
             {"role": one["role"], "content": _read_text(one.get("content")) or ""} for one in prompt
         ]
         prompt_key = self.rows.add_prompt(shown, task_id, "train")
-        is_session = len(completion) > 1 or any(one.get("tool_calls") for one in completion)
+        # More than the text of an answer.
+        is_session = len(completion) > 1 or any(
+            one["role"] != "assistant" or one.get("tool_calls") or _read_reasoning(one)
+            for one in completion
+        )
         session_id = content_id("session", rollout_id) if is_session else None
         step, group = self.whole("step"), given.get("group")
         sampling = given.get("sampling")
@@ -247,10 +257,13 @@ class _RolloutRows:
             if value is None:
                 continue
             name = "reward" if terms is not reward else f"reward[{term!a:.80}]"
+            rule, raw = clean_text(str(term)), self.finite(name, unwrap(value))
+            if (generation_id, rule) in self.rows.tables.get("rewards", {}):
+                raise self.refuse(name, f"is the second term {rule!a:.80}")
             self.rows.add_reward(
                 generation_id,
-                str(term),
-                self.finite(name, unwrap(value)),
+                rule,
+                raw,
                 step=step,
                 advantage=float(cast("Any", advantage)) if _is_number(advantage) else None,
             )
@@ -262,19 +275,19 @@ class _RolloutRows:
         calls: dict[str, Row] = {}
         number = 0
         for message in messages:
-            answered = message.get("tool_call_id")
+            answered = str(message.get("tool_call_id"))
             text = _read_text(message.get("content"))
             if message["role"] == "tool" and answered in calls and "result" not in calls[answered]:
                 calls[answered]["result"] = text
-                calls[answered]["is_error"] = message.get("is_error")
+                is_error = message.get("is_error")
+                calls[answered]["is_error"] = is_error if isinstance(is_error, bool) else None
                 continue
-            reasoning = message.get("reasoning_content") or message.get("reasoning")
             step: Row = {
                 "session_id": session_id,
                 "step": number,
                 "role": message["role"],
                 "content": text,
-                "reasoning": _read_text(reasoning),
+                "reasoning": _read_reasoning(message),
                 "generation_id": attempt_of.get(id(message)),
             }
             self.rows.add("session_steps", (session_id, str(number)), step)
@@ -303,6 +316,13 @@ class _RolloutRows:
         """Return the error that names the rollout and the key."""
         return RolloutRejected(self.number, key, why, hint)
 
+    def unwrap(self, key: str, value: Any) -> Any:
+        """Return a tensor as plain numbers."""
+        try:
+            return unwrap(value)
+        except Exception as error:  # a tensor on the meta device, for example
+            raise self.refuse(key, f"cannot be read: {summarize_error(error)}") from error
+
     def text(self, key: str) -> str | None:
         """Return a value as text."""
         value = self.rollout.get(key)
@@ -317,7 +337,7 @@ class _RolloutRows:
         value = self.rollout.get(key)
         if value is None:
             return None
-        if not _is_number(value) or int(value) != value or not 0 <= value < 2**31:
+        if not _is_number(value) or not 0 <= value < 2**31 or int(value) != value:
             raise self.refuse(key, f"is {value!a:.60}, not a whole number from 0")
         return int(value)
 
@@ -330,8 +350,8 @@ class _RolloutRows:
     def json(self, key: str, value: Any) -> str:
         """Return a value as JSON."""
         try:
-            return clean_text(json.dumps(value, default=str))
-        except (TypeError, ValueError) as error:
+            return clean_text(json.dumps(value, default=str, ensure_ascii=False))
+        except (TypeError, ValueError, RecursionError) as error:
             raise self.refuse(key, f"is not JSON: {error}") from error
 
     def messages(self, key: str) -> list[dict[str, Any]]:
@@ -356,7 +376,12 @@ class _RolloutRows:
                 )
             if not isinstance(message.get("tool_calls"), list | tuple | None):
                 raise self.refuse(f"{key}[{at}]", "has tool_calls that are no list")
-            read.append({**message, "role": _ROLES[role]})
+            made = {**message, "role": _ROLES[role]}
+            if made.get("content") is None:
+                made["content"] = made.get("refusal")
+            if made.get("function_call"):  # of OpenAI before there were tool_calls
+                made.setdefault("tool_calls", [made["function_call"]])
+            read.append(made)
         return read
 
     def tokens(self, tokens: Rollout, key: str) -> np.ndarray[Any, Any] | None:
@@ -397,7 +422,7 @@ class _RolloutRows:
     def array(self, key: str, value: Any) -> np.ndarray[Any, Any]:
         """Return a list, array or tensor of one dimension as an array."""
         try:
-            array = np.asarray(unwrap(value))
+            array = np.asarray(self.unwrap(key, value))
         except (ValueError, OverflowError) as error:
             raise self.refuse(key, f"is not a list of numbers: {error}") from error
         if array.ndim != 1:
@@ -422,7 +447,11 @@ def unwrap(value: Any) -> Any:
 
 
 def _count(ids: Any) -> int | None:
-    return None if ids is None else len(ids)
+    return len(ids) if hasattr(ids, "__len__") else None
+
+
+def _read_reasoning(message: Mapping[str, Any]) -> str | None:
+    return _read_text(message.get("reasoning_content") or message.get("reasoning"))
 
 
 def _read_text(content: Any) -> str | None:

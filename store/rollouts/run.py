@@ -7,6 +7,7 @@ the lake. A thread commits the spool every few seconds, so that readers see the 
 from __future__ import annotations
 
 import atexit
+import errno
 import json
 import logging
 import math
@@ -15,13 +16,15 @@ import re
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
+from numbers import Integral
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Literal, TypeAlias, cast
 
 import store
+from store.code.completion import clean_text, is_text
 from store.dossier.pages import read_task_names
 from store.errors import (
     FlywheelError,
@@ -80,7 +83,19 @@ class Run:
         on_error: OnError = "raise",
     ) -> None:
         self.name = name
-        self.rank = int(os.environ.get("RANK", "0")) if rank is None else rank
+        given_rank = os.environ.get("RANK", "0") if rank is None else str(rank)
+        for option, value, is_valid in (
+            ("a name", name, is_text(name) and name.strip()),
+            ("a rank from 0", given_rank, given_rank.isdecimal() and int(given_rank) < 2**31),
+            ("the text of a policy", policy, policy is None or is_text(policy)),
+            ("the text of a license", license, license is None or is_text(license)),
+            ("a vocabulary's size", vocabulary, isinstance(vocabulary or 1, Integral)),
+            ('on_error "raise" or "warn"', on_error, on_error in ("raise", "warn")),
+            ("a config that is a dict", config, hasattr(config or {}, "items")),
+        ):
+            if not is_valid:
+                raise UsageError(f"store.run needs {option}, not {value!a:.80}")
+        self.rank = int(given_rank)
         self._on_error: OnError = on_error
         self._one_logs, self._one_commits = threading.Lock(), threading.Lock()
         self._is_closed = False
@@ -88,6 +103,8 @@ class Run:
         self._unspooled: list[Bundle] = []
         """Bundles that could not be written to the spool."""
         self._left_out: list[FlywheelError] = []
+        self._unkept: list[str] = []
+        """Lines that could not be written to `left_out_file`."""
         self._warned: set[str] = set()
         self._task_ids: dict[str, str | None] = {}
         self._logged: set[str] = set()
@@ -130,7 +147,12 @@ class Run:
                 "Give each process a rank of its own by store.run(…, rank=…) or the variable RANK, "
                 "or give the run another name.",
             )
-        stated = json.dumps(config or {}, sort_keys=True, default=_describe)
+        try:
+            texts = json.loads(json.dumps(config or {}, default=_describe))  # keys become texts
+            stated = clean_text(json.dumps(texts, sort_keys=True, ensure_ascii=False))
+        except Exception as error:  # values run the code of other programs
+            why = f"the config is no JSON: {summarize_error(error)}"
+            raise UsageError(why, "Give names with texts, numbers, lists and dicts.") from error
         row = make_run(kind="training", name=self.name, config=stated, run_id=self.run_id)
         # The rows of every rank refer to the run. The first rank stores it.
         self._writer.append({"runs": [row]}, f"{self.name} begins")
@@ -201,7 +223,7 @@ class Run:
         error = getattr(sys, "last_value", None)
         self.__exit__(None if error is None else type(error), error, None)
 
-    def log_rollouts(self, rollouts: Sequence[Rollout]) -> None:
+    def log_rollouts(self, rollouts: Iterable[Rollout]) -> None:
         """Store rollouts durably; readers see them after the next commit, seconds later.
 
         They are mappings in the form that `store.rollouts.rows` describes. One with an `id` that
@@ -213,19 +235,19 @@ class Run:
             LakeUnreachable: the disk is full, for example, and nothing is stored. With
                 on_error="warn", the rollouts wait in memory for the next call.
         """
-        if isinstance(rollouts, Mapping):
+        if isinstance(rollouts, Mapping | str) or not hasattr(rollouts, "__iter__"):
             raise UsageError("log_rollouts takes a list of rollouts", "Write log_rollouts([…]).")
-        self._log(rollouts, self._on_error)
+        self._log([*rollouts], self._on_error)
 
     def _log(self, rollouts: Sequence[Rollout], on_error: OnError) -> None:
         with self._one_logs:
             self._require_open()
-            named = {
-                number: make_rollout_id(self.run_id, one)
-                for number, one in enumerate(rollouts)
-                if isinstance(one, Mapping)  # pyright: ignore[reportUnnecessaryIsInstance]
-                and one.get("id") is not None
-            }
+            named: dict[int, str] = {}
+            for number, one in enumerate(rollouts):
+                # Objects of other programs: `make_rollout_rows` says what is wrong with them.
+                with suppress(Exception):
+                    if one.get("id") is not None:
+                        named[number] = make_rollout_id(self.run_id, one)
             stored = self._find_stored(list(named.values()))
             fresh = [at for at in range(len(rollouts)) if named.get(at) not in stored]
             refused: list[tuple[int, RolloutRejected]] = []
@@ -239,19 +261,26 @@ class Run:
             ]
             if refused and on_error == "raise":
                 raise refused[0][1]
-            if "kernels" in tables:
-                tables["kernel_features"] = store.extract_row_features(tables["kernels"])
-            if tables:
-                try:
-                    self._append(tables, f"{self.name}: {len(tables['generations'])} attempts")
-                except RowsRejected as error:
-                    if on_error == "raise":
-                        raise
-                    why = RolloutRejected(fresh[0], None, str(error))
-                    refused = [(at, why) for at in fresh]
+            try:
+                self._append_rollouts(tables)
+            except RowsRejected:
+                if on_error == "raise":
+                    raise
+                # Append each rollout separately to find the one that breaks the rule.
+                for at in sorted({*fresh} - {at for at, _ in refused}):
+                    try:
+                        self._append_rollouts(make_rollout_rows(self.origin, [rollouts[at]]))
+                    except RowsRejected as error:
+                        refused.append((at, RolloutRejected(at, None, str(error))))
             self._logged |= {*named.values()}
             if refused:
                 self._keep(rollouts, refused)
+
+    def _append_rollouts(self, tables: dict[str, list[dict[str, Any]]]) -> None:
+        if "kernels" in tables:
+            tables["kernel_features"] = store.extract_row_features(tables["kernels"])
+        if tables:
+            self._append(tables, f"{self.name}: {len(tables['generations'])} attempts")
 
     def log(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Store metrics durably; without a step, for the step after the last one.
@@ -261,14 +290,28 @@ class Run:
         """
         with self._one_logs:
             self._require_open()
-            step = self._next_step if step is None else int(unwrap(step))
+            try:
+                step = self._next_step if step is None else int(unwrap(step))
+                flat = [*_flatten(metrics)]
+                if abs(step) >= 2**53:
+                    raise ValueError(f"step {step} is too large")
+            except Exception as error:  # values run the code of other programs
+                why = f"metrics of step {step!a:.40} cannot be read: {summarize_error(error)}"
+                if self._on_error == "raise":
+                    raise UsageError(why, 'Write log({"loss": 0.5}, step=7).') from error
+                self._warn_once(type(error).__name__, why)
+                return
             rows: dict[tuple[str, int], dict[str, Any]] = {}
-            for label, given in _flatten(metrics):
-                name = label if self.rank == 0 else f"rank{self.rank}/{label}"
-                value = unwrap(given)
-                if not isinstance(value, bool | int | float) or not math.isfinite(value):
-                    said = f"{value!a:.40}, which is no finite number and is not stored"
-                    self._warn_once(f"{name} {type(value)}", f"step {step}: {name} is {said}")
+            for label, given in flat:
+                name = clean_text(label if self.rank == 0 else f"rank{self.rank}/{label}")
+                try:
+                    value = float(unwrap(given))
+                    is_number = math.isfinite(value) and not isinstance(given, str | bytes)
+                except Exception:
+                    value, is_number = 0.0, False
+                if not is_number:
+                    said = f"{_say(given):.40}, which is no finite number and is not stored"
+                    self._warn_once(f"{name} {type(given)}", f"step {step}: {name} is {said}")
                 elif (name, step) in self._metrics:
                     self._warn_once(name, f"{name} of step {step} is stored; its first value stays")
                 else:
@@ -276,7 +319,7 @@ class Run:
                         "run_id": self.run_id,
                         "name": name,
                         "step": step,
-                        "value": float(value),
+                        "value": value,
                     }
             if rows:
                 self._append({"metrics": list(rows.values())}, f"{self.name}: step {step}")
@@ -381,18 +424,33 @@ class Run:
 
     def _keep(self, rollouts: Sequence[Any], refused: Sequence[tuple[int, FlywheelError]]) -> None:
         """Write rollouts that break a rule to a file, so that they can be corrected."""
-        self.left_out_file.parent.mkdir(parents=True, exist_ok=True)
-        with open(self.left_out_file, "a", encoding="utf-8", errors="replace") as file:
-            for number, error in refused:
-                line = {"why": str(error), "rollout": rollouts[number]}
-                file.write(json.dumps(line, default=_describe) + "\n")
+        self._unkept += [_make_line(str(error), rollouts[at]) for at, error in refused]
         self._left_out += [error for _, error in refused]
         self._warn_once("left out", f"left out: {refused[0][1]}")
+        try:
+            self.left_out_file.parent.mkdir(parents=True, exist_ok=True)
+            with open(self.left_out_file, "ab", buffering=0) as file:
+                end = file.seek(0, os.SEEK_END)
+                data = "".join(self._unkept).encode(errors="replace")
+                if file.write(data) < len(data):
+                    file.truncate(end)
+                    raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        except OSError as error:  # the next rollout that is left out tries again
+            self._warn_once("unkept", f"{self.left_out_file} cannot be written: {error}")
+        else:
+            self._unkept = []
 
     def _warn_once(self, key: str, text: str) -> None:
         if key not in self._warned:
             self._warned.add(key)
             log.warning("%s: %s", self.name, text)
+
+
+def _say(value: object) -> str:
+    try:
+        return ascii(value)
+    except Exception:  # values run the code of other programs
+        return f"a {type(value).__name__}"
 
 
 def _flatten(metrics: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
@@ -401,6 +459,22 @@ def _flatten(metrics: Mapping[str, Any], before: str = "") -> Iterator[tuple[str
             yield from _flatten(cast("Mapping[str, Any]", value), f"{before}{name}.")
         else:
             yield f"{before}{name}", value
+
+
+def _make_line(why: str, rollout: object) -> str:
+    """Return a line of `left_out_file`; values that JSON cannot state are named by their type."""
+    try:
+        return json.dumps({"why": why, "rollout": rollout}, default=_describe) + "\n"
+    except Exception:  # values run the code of other programs
+        if not isinstance(rollout, Mapping):
+            return json.dumps({"why": why, "rollout": f"<{type(rollout).__name__}>"}) + "\n"
+    stated: dict[str, Any] = {}
+    for key, value in cast("Mapping[object, object]", rollout).items():
+        try:
+            stated[str(key)] = json.loads(json.dumps(value, default=_describe))
+        except Exception:
+            stated[f"{key!a:.80}"] = f"<{type(value).__name__}>"
+    return json.dumps({"why": why, "rollout": stated}) + "\n"
 
 
 def _describe(value: Any) -> Any:
@@ -418,5 +492,6 @@ def _compare(stored: str, stated: str) -> str:
     return ", ".join(
         f"{key} is {json.dumps(now.get(key))[:60]} and was {json.dumps(before.get(key))[:60]}"
         for key in sorted(before.keys() | now.keys())
-        if before.get(key) != now.get(key)
+        # As texts, because NaN differs from itself.
+        if json.dumps(before.get(key)) != json.dumps(now.get(key))
     )

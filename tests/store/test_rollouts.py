@@ -23,7 +23,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import store
-from store.errors import FlywheelError, RolloutRejected
+from store.errors import FlywheelError, RolloutRejected, UsageError
 from store.lake.location import Location
 from store.rollouts.rows import RolloutOrigin, make_rollout_rows
 from store.upkeep import history, integrity, maintenance
@@ -47,6 +47,16 @@ with store.run("r", lake=url, config={"seed": 1}, rank=int(rank)) as run:
             run.log({"loss": number / 2}, step=number)
         print(number, flush=True)
 """
+
+
+class Unreadable:
+    """A value like a tensor on the meta device."""
+
+    def tolist(self) -> list[float]:
+        raise NotImplementedError("no data")
+
+    def __str__(self) -> str:
+        raise NotImplementedError("no text")
 
 
 def _ask(url: Path, query: str) -> list[dict[str, Any]]:
@@ -212,6 +222,11 @@ def test_every_token_comes_back_bit_by_bit(tmp_path: Path) -> None:
         ({"advantage": "much"}, "advantage has 0 dimensions"),
         ({"step": -1}, "step is -1, not a whole number from 0"),
         ({"step": True}, "step is True, not a whole number from 0"),
+        ({"step": float("nan")}, "step is nan, not a whole number from 0"),
+        ({"prompt_ids": 5}, "prompt_ids has 0 dimensions, not one"),
+        ({"old_logprobs": Unreadable()}, "old_logprobs cannot be read: no data"),
+        ({"completion": [{"role": "user", "content": Unreadable()}]}, "cannot be read: no text"),
+        ({"reward": {"1": 1, 1: 2}}, r"reward\[1\] is the second term '1'"),
         ({"prompt": 3}, "prompt is int, no text and no list of messages"),
         ({"completion": [{"role": "robot", "content": "x"}]}, r"completion\[0\] role is 'robot'"),
         ({"completion": [{"role": ["user"], "content": "x"}]}, r"completion\[0\] role is \['user"),
@@ -235,6 +250,7 @@ def test_nothing_of_a_call_is_stored_if_a_rollout_breaks_a_rule_unless_told_to_g
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     bad = {"completion": "bad", "sampler_logprobs": np.array([np.nan])}
+    unreadable = {"completion": Unreadable(), "reward": 1, "id": Unreadable()}
     with store.run("r", lake=str(tmp_path)) as run, pytest.raises(RolloutRejected):
         run.log_rollouts([{"completion": "good"}, bad])
     assert not _ask(tmp_path, "FROM generations")
@@ -242,25 +258,45 @@ def test_nothing_of_a_call_is_stored_if_a_rollout_breaks_a_rule_unless_told_to_g
         caplog.at_level(logging.WARNING),
         store.run("r", lake=str(tmp_path), on_error="warn") as run,
     ):
-        run.log_rollouts([{"completion": "good"}, bad])
-    (kept,) = map(json.loads, run.left_out_file.read_text().splitlines())
+        run.log_rollouts(one for one in ({"completion": "good"}, bad, unreadable))
+        for metrics in ({"a": "text"}, {"a": Unreadable()}, {"a": 10**400}, {"a": None}, [], None):
+            run.log(metrics)  # pyright: ignore[reportArgumentType]
+        run.log({"a": 1}, step=2**70)
+        run.log({"a": 1}, step=3)
+    kept, other = map(json.loads, run.left_out_file.read_text().splitlines())
+    assert other["rollout"] == {"'completion'": "<Unreadable>", "'id'": "<Unreadable>", "reward": 1}
+    assert "completion cannot be read: no data" in other["why"]
+    assert _ask(tmp_path, "SELECT step, value FROM metrics") == [{"step": 3, "value": 1.0}]
     assert kept["why"] == "rollout 1: sampler_logprobs[0] is nan, not a finite number"
     assert kept["rollout"]["completion"] == "bad"
-    assert f"1 rollouts broke a rule and are kept in {run.left_out_file}" in caplog.text
+    assert f"2 rollouts broke a rule and are kept in {run.left_out_file}" in caplog.text
     assert [row["completion"] for row in _ask(tmp_path, "FROM generations")] == ["good"]
 
 
 def test_a_name_resumes_its_run_and_its_config_must_be_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with store.run("r", lake=str(tmp_path), config={"lr": 0.1, "model": Path("m")}) as run:
+    with store.run(
+        "r", lake=str(tmp_path), config={"lr": 0.1, "model": Path("m"), 5: math.nan}
+    ) as run:
         run.log({"loss": 1.0, "eval": {"right": 0.5}}, step=3)
         run.log({"loss": 0.5, "text": "x", "worst": float("inf")})
         with pytest.raises(FlywheelError, match=r"another process logs to the run .* as rank 0"):
             store.run("r", lake=str(tmp_path), config={"lr": 0.1})
-    with pytest.raises(FlywheelError, match=r"another config: lr is 0\.2 and was 0\.1, model"):
+    wrong: list[dict[str, Any]] = [
+        {"config": {"x": [], ("a", "b"): 1}}, {"config": ["x"]}, {"rank": -1},
+        {"on_error": "ignore"}, {"name": ""}, {"name": "a\0"}, {"name": None},
+    ]  # fmt: skip
+    for options in wrong:
+        with pytest.raises(UsageError):
+            store.run(**(dict[str, Any](name="r", lake=str(tmp_path)) | options))
+    with pytest.raises(
+        FlywheelError, match=r"another config: 5 is .* lr is 0\.2 and was 0\.1, model"
+    ):
         store.run("r", lake=str(tmp_path), config={"lr": 0.2})
-    with store.run("r", lake=str(tmp_path), config={"model": Path("m"), "lr": 0.1}) as run:
+    with store.run(
+        "r", lake=str(tmp_path), config={5: math.nan, "model": Path("m"), "lr": 0.1}
+    ) as run:
         run.log({"loss": 9.0}, step=4)
         run.log({"loss": 0.25})
     assert "loss of step 4 is stored; its first value stays" in caplog.text
