@@ -45,8 +45,8 @@ GROUPS = {
 }  # fmt: skip
 """Commands whose next word is a command, too."""
 BRIEF = (
-    "--calls", "4", "--no-robustness", "--no-diagnosis", "--draw-shapes", "1",
-    "--timing-s", "0.1", "--timing-limit-s", "1",
+    "--calls", "4", "--no-robustness", "--no-diagnosis", "--draw-shapes", "0",
+    "--timing-s", "0.1", "--timing-limit-s", "0.3",
 )  # fmt: skip
 SHORTER = {
     "evaluators check": BRIEF,

@@ -304,6 +304,7 @@ def test_an_evaluator_of_ones_own_that_exits_is_started_again(forger: None) -> N
         assert host.judge(make_case("honest"))["evaluations"][0]["status"] == "correct"
 
 
+@pytest.mark.slow
 def test_an_evaluator_of_ones_own_answers_for_its_case_alone(forger: None) -> None:
     with JudgeProcess("forger", "cpu", NoOptions()) as host:
         kinds = ("honest", "another kernel", "no tables", "more tables")

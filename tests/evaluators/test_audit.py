@@ -493,6 +493,7 @@ def test_a_refusal_ends_the_run_and_a_redirect_is_not_followed(
         assert "sk-secret" not in str(refused.value)
 
 
+@pytest.mark.slow
 def test_an_injection_stays_inside_the_fence(
     writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
 ) -> None:

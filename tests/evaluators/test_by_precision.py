@@ -129,6 +129,7 @@ def test_other_bits_are_judged_again(judge_by: Judge, candidate: Callable[[str],
     assert "timing" in list_parts(judge_by(STRICT, candidate(differs)))
 
 
+@pytest.mark.slow
 def test_a_reference_that_the_flag_changes_is_judged_again(
     judge_by: Judge, task: str, right_candidate: str
 ) -> None:

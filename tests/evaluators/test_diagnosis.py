@@ -108,6 +108,7 @@ def test_where_a_kernel_of_its_own_is_required_a_rewrite_is_right_and_not_ranked
 _PROFILE = "import sys; sys.modules['evaluators.diagnosis.profile']"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("times", "result", "least"),
     [

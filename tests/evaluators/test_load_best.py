@@ -43,6 +43,7 @@ def uses(winner: object) -> list[str]:
     return [one[2] for one in winner._tables.kernels.values() if one]  # type: ignore[attr-defined]
 
 
+@pytest.mark.slow
 def test_a_kernel_is_named_by_its_id_or_by_a_tag(url: str, kernel_id: str) -> None:
     for trust in (kernel_id, "mine", [kernel_id, "mine"]):
         diag_matmul = evaluators.load_best("diag_matmul", lake=url, trust=trust)

@@ -226,6 +226,7 @@ def send_genuine(_: str, reply: dict[str, Any]) -> bytes:
     return json.dumps(reply).encode()
 
 
+@pytest.mark.slow
 def test_workers_in_threads_are_genuine(handle_under_attack: HandleUnderAttack) -> None:
     for request in handle_under_attack.requests:
         assert handle_under_attack.attack(request, send_genuine) == "accepted"

@@ -51,6 +51,7 @@ def test_a_comparison_that_fails_costs_its_case_alone(
     assert row["status"] == "correct", row
 
 
+@pytest.mark.slow
 def test_an_unexpected_error_costs_its_case_alone_and_is_traced(
     judge_code: Judged, right_candidate: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

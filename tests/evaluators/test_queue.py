@@ -153,6 +153,7 @@ def test_every_case_is_judged_once_and_tasks_stay_with_their_judge() -> None:
         assert changes <= 12, f"{judge.row['name']} went to and fro between tasks: {tasks}"
 
 
+@pytest.mark.slow
 def test_many_judges_may_start_and_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Scripted, "pause_s", 0.0)
     interval_s = sys.getswitchinterval()

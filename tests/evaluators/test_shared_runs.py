@@ -64,6 +64,7 @@ def test_a_run_takes_batches_up_to_its_limit_and_leaves_the_rest(lake: str) -> N
         assert [len(batch) for batch in limited.read_batches()] == [5, 2]
 
 
+@pytest.mark.slow
 def test_what_another_run_holds_is_left_to_it_until_it_ends(lake: str) -> None:
     options = command(lake)
     mine = read_fingerprint("cpu")

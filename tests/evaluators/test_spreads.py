@@ -198,6 +198,7 @@ def test_sessions_pool_by_their_variance_and_those_of_two_versions_never_mix(
         assert (row["sessions"], row["speedup"]) == (1, pytest.approx(speedup, rel=0.01))
 
 
+@pytest.mark.slow
 def test_a_folder_of_measured_rows_brings_its_estimate(
     writer: store.Writer, ask: Ask, tmp_path: Path
 ) -> None:

@@ -409,6 +409,7 @@ def test_a_call_is_not_early_because_other_work_made_the_first_empty_calls_longe
 # ---- real sessions -------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_session_has_rows_of_every_clock(judge_code: Judged, right_candidate: str) -> None:
     row = judge_code(right_candidate)
     assert row["status"] == "correct", row

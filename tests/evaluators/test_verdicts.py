@@ -386,6 +386,7 @@ def test_the_working_directory_holds_the_candidate_and_nothing_else(
     assert "holds ['kernel.py', 'tmp']" in row["log"]
 
 
+@pytest.mark.slow
 def test_a_candidate_may_delete_its_directory(judge_code: Judged, right_candidate: str) -> None:
     row = judge_code(
         "import os, shutil\nshutil.rmtree(os.getcwd(), ignore_errors=True)\n" + right_candidate

@@ -48,6 +48,7 @@ def session(name: str = "session-of-alice", told: str = "ok") -> list[dict[str, 
     ]
 
 
+@pytest.mark.slow
 def test_a_session_leaves_without_what_is_private_and_comes_back(
     tmp_path: Path, server: HubServer, hub: Hub
 ) -> None:

@@ -340,6 +340,7 @@ def test_a_pulled_verdict_on_another_kernel_hides_no_ranking_by_another_precisio
     assert pair.ask(query, task["task_id"]) == before
 
 
+@pytest.mark.slow
 def test_verdicts_and_timings_that_were_pulled_first_do_not_keep_own_ones_out(pair: Pair) -> None:
     kernel = builders.kernel("later", **MIT)
     verdict = builders.evaluation(kernel, pair.task, pair.workload, pair.device)

@@ -241,6 +241,7 @@ def add_units(
     database.execute(f"CREATE TABLE gate_passed AS SELECT {passed} AS passed")
 
 
+@pytest.mark.slow
 def test_interval_of_two_tasks_and_two_trainings(database: duckdb.DuckDBPyConnection) -> None:
     # Task means 2 and 4, training means 2 and 4, rest 0: each cell is their sum less the mean 3.
     # MS of tasks = 2 * ((2 - 3)² + (4 - 3)²) / 1 = 4, the same of trainings, and 0 of the rest.

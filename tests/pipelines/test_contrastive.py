@@ -31,6 +31,7 @@ def text_of(row: dict[str, Any]) -> str:
     return turn["content"]
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("golden", "task", "options"),
     [
@@ -234,6 +235,7 @@ def test_claims_never_stand_in_unasked(rows_and_ids, lake_of, make_job, rows_of)
     assert {row["evidence"] for row in rows_of(make_job(lake, evidence="claimed"))} == {"claimed"}
 
 
+@pytest.mark.slow
 def test_a_claim_of_a_kernel_that_we_found_wrong_is_not_shown(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:
@@ -295,6 +297,7 @@ def test_options_out_of_range_are_refused(lake, make_job, rows_of, option, value
         rows_of(make_job(lake, **{option: value}))
 
 
+@pytest.mark.slow
 def test_explain_draws_the_buckets_and_marks_what_was_drawn(
     lake, known_ids: Known, make_job, rows_of
 ) -> None:
@@ -363,6 +366,7 @@ def release(rows: Rows, task: str, scores: dict[str, dict[str, float]]) -> dict[
     return made
 
 
+@pytest.mark.slow
 def test_the_code_of_a_baseline_is_the_second_exemplar(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:

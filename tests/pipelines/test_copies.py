@@ -65,6 +65,7 @@ def list_shown(rows: list[builders.Row]) -> set[str]:
     return shown | {row["kernel_id"] for row in rows if row.get("kernel_id")}
 
 
+@pytest.mark.slow
 def test_copies_of_a_quarantined_kernel_reach_no_dataset(
     rows: Rows, lake_of, make_job, rows_of
 ) -> None:

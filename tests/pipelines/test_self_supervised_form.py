@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
 from pipelines import rl_prompts, self_supervised
 from store.code.completion import parse_completion
 
 
+@pytest.mark.slow
 def test_a_success_is_learnt_as_the_answer_to_the_prompt_that_was_asked(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:

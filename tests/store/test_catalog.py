@@ -299,6 +299,7 @@ def test_a_bundle_spooled_before_the_catalog_grew_is_committed_after(
             assert opened.sql("SELECT colour FROM policies").rows() == [{"colour": None}]
 
 
+@pytest.mark.slow
 def test_a_writer_goes_on_while_another_migrates(writer: store.Writer, edit_catalog: Any) -> None:
     edit_catalog(
         lambda d: d["tables"]["policies"]["columns"].update(

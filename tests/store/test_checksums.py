@@ -365,6 +365,7 @@ def test_the_command_reports_damage_and_ends_with_3(writer: store.Writer) -> Non
     assert row["advice"] == RESTORE
 
 
+@pytest.mark.slow
 def test_other_damage_is_reported_as_well(writer: store.Writer) -> None:
     _fill(writer)
     rejected = writer.location.spool / "rejected"

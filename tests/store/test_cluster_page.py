@@ -82,6 +82,7 @@ def test_roles_and_backup_are_as_the_page_says(
     assert integrity.check(Location.of(restored)) == []
 
 
+@pytest.mark.slow
 def test_tls_is_required_and_the_server_verified(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

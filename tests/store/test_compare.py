@@ -217,6 +217,7 @@ def test_one_task_has_the_interval_of_its_sessions(lake: store.Lake) -> None:
     assert found.more_sessions is not None
 
 
+@pytest.mark.slow
 def test_more_sessions_make_the_interval_narrower(
     url: str, lake: store.Lake, tmp_path: Path
 ) -> None:

@@ -459,6 +459,7 @@ def test_few_rows_are_not_kept(
     assert not Location.of(lake_url).derived.exists()
 
 
+@pytest.mark.slow
 def test_user_sql_cannot_name_what_is_kept(lake_url: str, history: History) -> None:
     history.step(2)
     file = next(Location.of(lake_url).derived.glob("speedups-*.parquet"))

@@ -163,6 +163,7 @@ def test_rows_say_what_speaks_against_a_session_and_views_say_it_for_early_rows(
             assert found[verdict["kernel_id"], arm] == columns, (name, arm)
 
 
+@pytest.mark.slow
 def test_a_disturbed_or_short_session_ranks_nothing_and_a_wide_one_ranks(lake: Path) -> None:
     ranked = {row["kernel_id"] for row in read(lake, "FROM scored_speedups WHERE clock = 'gpu'")}
     reasons = {

@@ -176,6 +176,7 @@ def test_a_query_gives_the_published_answer(name: str, lake: store.Lake, tmp_pat
     assert answer.read_text("utf-8") == published.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_every_other_query_runs(lake: store.Lake) -> None:
     rows = {
         name: lake.sql((DOCS / name).read_text("utf-8")).arrow().num_rows

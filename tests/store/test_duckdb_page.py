@@ -144,6 +144,7 @@ def test_an_edition_is_downloaded_as_the_page_says(
     assert run(code, "edition_kernels", tmp_path, home) == [count(str(folder / "lake"), "v1")]
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_table_can_be_read_at_a_snapshot_and_at_a_time(folder: Path, home: Path) -> None:
     assert len(TABLE_FORMS) == 3

@@ -50,6 +50,7 @@ def query(lake_url: str, *options: str) -> tuple[list[str], str]:
     return [row["task"] for row in json.loads(done.stdout)], done.stderr
 
 
+@pytest.mark.slow
 def test_a_weak_task_is_left_out_and_said_to_be_unless_it_is_included(
     lake_with_weak_task: str,
 ) -> None:

@@ -125,6 +125,7 @@ def test_a_kernelbench_run_names_kernels_verdicts_and_times(url: str, tmp_path: 
     assert verdicts == counts["verdicts"] > 0
 
 
+@pytest.mark.slow
 def test_cuda_l1_lines_become_claims_again(url: str, tmp_path: Path) -> None:
     with store.open(url) as lake:
         export(lake, cuda_l1, tmp_path / "out", STARTER)

@@ -61,7 +61,6 @@ def rows(told: story.Story, start: str) -> list[dict[str, Any]]:
     return step.rows.to_pylist()
 
 
-@pytest.mark.slow
 def test_three_readings_of_a_missing_kernel(small_lake: store.Lake) -> None:
     (recomputed,) = rows(story.read_story(small_lake), "Recomputed")
     assert recomputed["mean_with_code"] == 3.0
@@ -111,6 +110,7 @@ def test_an_unknown_headline_is_refused_with_a_suggestion(small_lake: store.Lake
         story.read_story(small_lake, "cuda-l2")
 
 
+@pytest.mark.slow
 def test_the_command_prints_text_with_sql_and_json(small_lake: store.Lake) -> None:
     def run(*options: str) -> str:
         words = ["store", "headline", "--lake", small_lake.url, *options]

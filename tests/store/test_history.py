@@ -43,6 +43,7 @@ def test_the_log_says_who_and_why_newest_first(writer: store.Writer) -> None:
     assert rows[-1]["snapshot"] == 0
 
 
+@pytest.mark.slow
 def test_every_snapshot_is_read_as_it_was(writer: store.Writer) -> None:
     first = _policy(writer, "ada")
     moment = datetime.now(UTC)

@@ -76,6 +76,7 @@ def test_another_version_is_refused(tmp_path: Path) -> None:
     assert count(tmp_path / "lake", "sessions") == 0
 
 
+@pytest.mark.slow
 def test_a_trial_of_harbor_has_its_task_kernels_and_rewards(tmp_path: Path) -> None:
     lake, job = tmp_path / "lake", tmp_path / "checkout/results/jobs/model/sample1"
     code = kernel(7)

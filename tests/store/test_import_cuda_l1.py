@@ -107,6 +107,7 @@ def test_every_score_becomes_a_claim_under_its_baseline(
     assert ask(writer, "FROM timings") == []
 
 
+@pytest.mark.slow
 def test_tasks_kernels_and_their_origin(writer: store.Writer, tmp_path: Path) -> None:
     load(writer, write(tmp_path, "h100", [row(1), row(2)]))
     (label,) = ask(writer, "FROM task_labels WHERE problem_id = 1")

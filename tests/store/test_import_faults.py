@@ -77,6 +77,7 @@ def test_what_cannot_be_read_is_named_and_an_import_resumes(
     assert count(lake, "timings") == 0
 
 
+@pytest.mark.slow
 def test_bombs_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -231,6 +231,7 @@ def test_a_session_becomes_steps_calls_and_a_chain_of_attempts(tmp_path: Path) -
     assert list(sources.detect(file)) == ["claude-code"]
 
 
+@pytest.mark.slow
 def test_a_line_that_is_cut_off_is_named(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     file = write_lines(tmp_path / "s.jsonl", session())
     file.write_text(file.read_text()[:-60])

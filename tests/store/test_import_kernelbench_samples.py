@@ -79,6 +79,7 @@ def test_samples_without_the_tasks_of_their_revision_give_a_warning(
     assert query(lake, "SELECT problem, task_id FROM generations") == [("level1/19", None)]
 
 
+@pytest.mark.slow
 def test_turns_of_a_refinement_are_a_trajectory(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", tmp_path / "kernelbench-samples"
     add_task(lake)

@@ -93,6 +93,7 @@ def test_a_trace_is_a_session_and_its_rewards_are_claims(tmp_path: Path) -> None
     assert list(sources.detect(file)) == ["verifiers"]
 
 
+@pytest.mark.slow
 def test_answers_in_a_prompt_are_no_attempts_and_other_versions_are_refused(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     shown = node("assistant", f"```python\n{kernel(1)}```", 1) | {"sampled": False}

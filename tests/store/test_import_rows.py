@@ -168,6 +168,7 @@ def test_an_interrupted_import_is_resumed(
     assert [one[5] for one in list_attempts(url)] == list(range(6))
 
 
+@pytest.mark.slow
 def test_rows_enter_once_their_task_is_there(url: str, tmp_path: Path) -> None:
     file = write_json_lines(tmp_path / "mine.jsonl", [row(0), row(1, task=TASK)])
     assert import_rows(url, file).rows["rewards"] == 1

@@ -87,6 +87,7 @@ def test_completions_become_attempts_kernels_and_rewards(starter_url: str, tmp_p
     assert (again.files, again.skipped) == (0, 2)
 
 
+@pytest.mark.slow
 def test_the_task_is_that_of_the_prompt_or_of_the_column(starter_url: str, tmp_path: Path) -> None:
     with store.open(starter_url) as lake:
         task, other = (

@@ -121,6 +121,7 @@ def test_an_index_deleted_under_a_writer_is_made_anew(writer: store.Writer) -> N
     _assert_as_scanned(writer.location)
 
 
+@pytest.mark.slow
 def test_an_index_left_behind_catches_up(writer: store.Writer, tmp_path: Path) -> None:
     root = writer.location.root
     writer.append(_rows(3), "three")

@@ -22,6 +22,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
         yield opened
 
 
+@pytest.mark.slow
 def test_every_table_and_view_is_what_a_query_says(lake: store.Lake) -> None:
     names = [*lake.catalog.tables, *lake.views()]
     for name in names if is_thorough() else names[::3]:

@@ -189,6 +189,7 @@ def test_a_device_that_passes_for_one_of_this_lake_is_refused(
     assert home.ask("SELECT count(*) AS n FROM evaluations") == [{"n": 2}]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("own", [False, True])
 def test_a_device_of_this_lake_keeps_its_name(home: Home, own: bool) -> None:
@@ -211,6 +212,7 @@ def test_columns_without_any_value_are_stored_as_null(home: Home, own: bool) -> 
     assert home.take(again, own=own) == {}
 
 
+@pytest.mark.slow
 def test_a_required_column_without_any_value_is_refused(home: Home) -> None:
     with pytest.raises(RowsRejected, match="evaluator"):
         home.take(claim_fast(NEW, evaluator=None))

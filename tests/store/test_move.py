@@ -104,6 +104,7 @@ def test_to_a_server_and_back_every_row_and_snapshot_is_the_same(
         assert writer.append({"kernels": [builders.kernel("again")]}, "again") == newest + 2
 
 
+@pytest.mark.slow
 def test_the_old_place_says_where_the_lake_is_and_its_spool_is_forwarded(
     server_url: str, folder: str, tmp_path: Path
 ) -> None:

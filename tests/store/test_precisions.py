@@ -111,6 +111,7 @@ def test_where_nothing_was_timed_by_torch_default_fp32_strict_ranks(ask: Ask) ->
     assert found == [{"speedup": 2.0, "precision": "fp32_strict"}]
 
 
+@pytest.mark.slow
 def test_a_kernel_may_be_right_by_one_precision_and_wrong_by_another(ask: Ask) -> None:
     found = ask(
         "SELECT kernel_id, status, correct FROM outcomes ORDER BY status",

@@ -149,6 +149,7 @@ def test_answers_that_repeat_one_another(lake: store.Lake) -> None:
     assert ask(lake, "repeated_answers", columns) == [(0, 2, 1, 3, pair[0], pair)]
 
 
+@pytest.mark.slow
 def test_a_large_lake_reads_the_rows_of_a_step_and_the_lists_that_a_figure_needs(
     tmp_path: Path,
 ) -> None:

@@ -498,6 +498,7 @@ def test_the_dumps_of_verl_are_followed_while_it_trains(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.slow
 def test_logs_of_requests_and_left_out_rollouts_are_read(tmp_path: Path) -> None:
     lake, log_file = tmp_path / "lake", tmp_path / "requests.jsonl"
     tokens = [{"token": "4", "logprob": -0.5}, {"token": "!", "logprob": 0.0}]

@@ -82,9 +82,18 @@ def read_printed_state(url: str, run_id: str) -> str:
     return printed
 
 
-def test_a_killed_run_an_interrupted_one_a_failed_one_and_one_that_finished(lake_url: str) -> None:
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("killed", "failed"),
+        pytest.param(("killed", "interrupted", "failed", "finished"), marks=pytest.mark.slow),
+    ],
+    ids=["two", "four"],
+)
+def test_a_killed_run_an_interrupted_one_a_failed_one_and_one_that_finished(
+    lake_url: str, names: tuple[str, ...]
+) -> None:
     store.writer(lake_url, author="tests").close()
-    names = ("killed", "interrupted", "failed", "finished")
     ids = {name: store.ids.uuid7() for name in names}
     with ExitStack() as stack:
         runs = {name: stack.enter_context(start(lake_url, ids[name])) for name in names}
@@ -96,9 +105,10 @@ def test_a_killed_run_an_interrupted_one_a_failed_one_and_one_that_finished(lake
             with start_here(lake_url, ids["killed"]):
                 pass
         runs["killed"].kill()
-        runs["interrupted"].send_signal(signal.SIGINT)
         runs["failed"].communicate("boom|the second line\n")
-        runs["finished"].communicate("\n")
+        if "interrupted" in names:
+            runs["interrupted"].send_signal(signal.SIGINT)
+            runs["finished"].communicate("\n")
         for process in runs.values():
             process.wait()
     assert read_printed_state(lake_url, ids["killed"]).startswith("killed (its process is gone")
@@ -113,7 +123,7 @@ def test_a_killed_run_an_interrupted_one_a_failed_one_and_one_that_finished(lake
     with store.open(lake_url) as lake:
         first = lake.sql("SELECT min(snapshot_id) AS n FROM commits WHERE message = 'sft begins'")
         [row] = first.rows()
-    with store.open(lake_url, row["n"] + 3) as lake:
+    with store.open(lake_url, row["n"] + len(names) - 1) as lake:
         page = pages.read_page(lake, ids["failed"])
         assert page.kind == "run"
         assert page.row["state"] == "open at this snapshot, and failed since"

@@ -274,6 +274,7 @@ def later_lake(lake: store.Lake, tmp_path_factory: pytest.TempPathFactory) -> It
         yield opened
 
 
+@pytest.mark.slow
 def test_the_proof_stands_after_compaction(lake: store.Lake, later_lake: store.Lake) -> None:
     query = "SELECT group_id, place, holds, measured_snapshot_id FROM loop_proof"
     assert later_lake.sql(query).rows() == lake.sql(query).rows()

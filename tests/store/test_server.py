@@ -83,7 +83,8 @@ def test_a_lake_on_a_server_answers_as_one_in_a_folder(
         store.open(url, fill(url)[commit]) as on_server,
         store.open(lake_url, fill(lake_url)[commit]) as in_folder,
     ):
-        for name in (*on_server.catalog.tables, *on_server.views()):
+        views = [*on_server.views()]
+        for name in (*on_server.catalog.tables, *(views[::8] if commit else views)):
             if name in ("lakes", "catalogs", "ingest_log", "file_checksums", "commits"):
                 continue  # identities and times of each
             query = f"SELECT * FROM {name} ORDER BY ALL"

@@ -235,6 +235,7 @@ def test_dropped_blocks_are_possible(writer: store.Writer) -> None:
     assert integrity.check(writer.location, full=False) == []
 
 
+@pytest.mark.slow
 def test_a_processor_has_no_clock_gpu(writer: store.Writer) -> None:
     slow = b.session(OF_LAPTOP, [1.0] * 9, minute=6, clock="gpu", eager=[0.5] * 9)
     quick = b.session(OF_LAPTOP, [1.0] * 9, minute=7, clock="throughput", eager=[5.0] * 9)

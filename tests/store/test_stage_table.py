@@ -11,6 +11,7 @@ import pytest
 import store
 
 
+@pytest.mark.slow
 def test_a_base_model_without_any_kernel_is_a_row_with_no_success(tmp_path: Path) -> None:
     base, sft = b.policy("base", stage="base"), b.policy("sft", stage="sft", round=1)
     tasks = [b.task("A"), b.task("B")]
@@ -129,6 +130,7 @@ def test_a_policy_without_a_stage_has_no_row(kind: str, tmp_path: Path) -> None:
     assert stages_of(tmp_path, [b.policy("served", kind=kind)]) == []
 
 
+@pytest.mark.slow
 def test_the_terminal_says_that_rows_compare_different_tasks(tmp_path: Path) -> None:
     base = make_policy("base", "base")
     sft = make_policy("sft", "sft", base)

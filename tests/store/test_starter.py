@@ -259,6 +259,7 @@ def test_a_second_import_adds_nothing(writer: store.Writer) -> None:
     assert second.snapshot == first.snapshot
 
 
+@pytest.mark.slow
 def test_measured_rows_come_in_a_bundle_of_their_own(
     writer: store.Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

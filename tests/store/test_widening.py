@@ -334,6 +334,7 @@ def test_two_versions_that_differ_in_descriptions_alone_change_nothing_in_turn(
         assert opened.sql("SELECT count(*) AS n FROM catalogs").rows() == [{"n": 2}]
 
 
+@pytest.mark.slow
 def test_an_older_version_reads_a_newer_lake_and_says_what_writes_to_it(
     follow: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -177,6 +177,7 @@ def test_counts_of_a_step(judged_lake: store.Lake) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_another_function_earns_nothing_unless_it_is_asked_for(lake_url: str) -> None:
     names = ["fastest", "over eager"]
     rows = world() | {"generations": [attempt(name, group_id="g") for name in names]}
@@ -621,6 +622,7 @@ def test_a_kernel_that_no_dataset_may_hold_earns_nothing(
     assert after.counts["withheld"] == before.counts["withheld"] + names.count("over eager")
 
 
+@pytest.mark.slow
 def test_the_command_rescores_verifies_and_refuses(
     run: tuple[str, str, list[scoring.Scored]], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

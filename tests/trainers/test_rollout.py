@@ -280,6 +280,7 @@ def test_stored_groups_of_a_snapshot_are_found() -> None:
     assert make_group_id(SHOWN, "p", Sampling()) == stored
 
 
+@pytest.mark.slow
 def test_rows_carry_what_the_prompt_showed(lake: str, made_lake: Made, tmp_path: Path) -> None:
     text = "### Performance Analysis\nFastest: Kernel 2.\n\n" + GOOD.format("relu", "x")
     roll(lake, open_scripted(tmp_path, text), dataset="contrastive-batch", attempts=1)
@@ -491,6 +492,7 @@ def test_the_command_judges_what_it_sampled(lake: str, made_lake: Made, tmp_path
     assert [row["status"] for row in verdicts] == ["correct", "incorrect"]
 
 
+@pytest.mark.slow
 def test_datasets_are_found_by_folder_name_snapshot_and_tag(lake: str, made_lake: Made) -> None:
     with store.writer(lake, author="tests") as writer:
         from store.upkeep import history

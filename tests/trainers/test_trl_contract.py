@@ -81,6 +81,7 @@ def two_step_trainer(tmp_path_factory: pytest.TempPathFactory) -> Watched:
     return made
 
 
+@pytest.mark.slow
 def test_the_hook_is_called_once_a_step_with_groups_side_by_side(two_step_trainer: Watched) -> None:
     assert [len(batch) for batch in two_step_trainer.batches] == [8, 8]
     for batch in two_step_trainer.batches:
