@@ -2,16 +2,20 @@
 
 verl           files of `trainer.rollout_data_dir`: input, output, score, step, and figures by name
 verifiers      traces.jsonl of version 0.4: each branch of a trace, with its tokens if it has them
-OpenAI         logs of requests: objects with `request` and `response`, or `messages` and `choices`
+OpenAI         logs of requests: objects with `request` and `response`, or `messages` and `choices`;
+               the chunks of a stream as a list in `response` or `chunks`
 store.run      rollouts as `log_rollouts` takes them, and the lines of its file of left-out ones
 
 A line is read when it ends, so that a file may be incomplete. A file that was replaced is read
-again: its lines are stored once, because their ids are hashes of their content.
+again, and the one before to its end if it is in the same folder. Lines are stored once, because
+their ids are hashes of their content.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +27,7 @@ from store.ids import content_id
 from store.rollouts.rows import KEYS
 
 BATCH_LINES = 256
+LONGEST_LINE = 256 << 20
 _VERL = {"input", "output", "score", "step"}
 _SETTINGS = ("temperature", "top_p", "top_k", "seed", "max_tokens", "max_completion_tokens", "n")
 
@@ -42,29 +47,57 @@ class Followed:
         A line that is no rollout is an error, which names its place. Without `to_the_end`, a last
         line without its end waits.
         """
-        files = sorted(self.path.glob("**/*.jsonl")) if self.path.is_dir() else [self.path]
-        for file in files:
-            rollouts: list[dict[str, Any] | FlywheelError] = []
-            with open(file, "rb") as handle:
-                state = file.stat()
-                inode, place = self._places.get(file, (state.st_ino, 0))
-                if inode != state.st_ino or place > state.st_size:
-                    place = 0  # the file was replaced
-                handle.seek(place)
-                for line in handle:
-                    if not (line.endswith(b"\n") or to_the_end):
-                        break
-                    rollouts += self._read_line(file, place, line)
-                    place += len(line)
-                    self._places[file] = (state.st_ino, place)
-                    if len(rollouts) >= BATCH_LINES:
-                        yield rollouts
-                        rollouts = []
-            if rollouts:
-                yield rollouts
+        is_folder = self.path.is_dir()
+        for file in sorted(self.path.glob("**/*.jsonl")) if is_folder else [self.path]:
+            name = str(file.relative_to(self.path)) if is_folder else file.name
+            state = file.stat()
+            inode, place = self._places.get(file, (state.st_ino, 0))
+            parts = [(file, place if place <= state.st_size else 0)]
+            if inode != state.st_ino:
+                # The file was replaced: read the rest of the one before, which may have a new name.
+                before = (one for one in file.parent.iterdir() if one.stat().st_ino == inode)
+                parts = [*((one, place) for one in before), (file, 0)]
+            for part, start in parts:
+                yield from self._read_file(file, part, start, name, to_the_end or part != file)
+
+    def _read_file(
+        self, file: Path, part: Path, place: int, name: str, to_the_end: bool
+    ) -> Iterator[list[dict[str, Any] | FlywheelError]]:
+        """Yield what a file has from a place on; `part` is where it is now."""
+        rollouts: list[dict[str, Any] | FlywheelError] = []
+        with open(part, "rb") as handle:
+            handle.seek(place)
+            while line := handle.readline(LONGEST_LINE):
+                length = len(line)
+                while len(line) == LONGEST_LINE and not line.endswith(b"\n"):
+                    rest = handle.readline(1 << 20)
+                    length += len(rest)
+                    if not rest or rest.endswith(b"\n"):
+                        line = rest
+                if not (line.endswith(b"\n") or to_the_end):
+                    break
+                if length > LONGEST_LINE:
+                    why = f"{part}, byte {place}: a line of {length >> 20:,} MiB"
+                    rollouts.append(FlywheelError(why))
+                else:
+                    rollouts += self._read_line(file, name, place, line)
+                place += length
+                self._places[file] = (os.fstat(handle.fileno()).st_ino, place)
+                if len(rollouts) >= BATCH_LINES:
+                    yield rollouts
+                    rollouts = []
+        if rollouts:
+            yield rollouts
+
+    def count_others(self) -> dict[str, int]:
+        """Return how many files of the folder are of other kinds, by suffix."""
+        files = self.path.rglob("*") if self.path.is_dir() else ()
+        return Counter(one.suffix or one.name for one in files if one.is_file()) - Counter(
+            {".jsonl": sys.maxsize}
+        )
 
     def _read_line(
-        self, file: Path, place: int, line: bytes
+        self, file: Path, label: str, place: int, line: bytes
     ) -> Sequence[dict[str, Any] | FlywheelError]:
         if not line.strip():
             return []
@@ -76,7 +109,7 @@ class Followed:
         if not isinstance(values, dict):
             return [FlywheelError(f"{where}: {type(values).__name__}, not an object")]
         given = cast("dict[str, Any]", values)
-        name = content_id(file.name, line.decode(errors="replace"))
+        name = content_id(label, line.decode(errors="replace"))
         identity = {"id": content_id(name, str(place))}
         if {"why", "rollout"} == given.keys() and isinstance(given["rollout"], dict):
             return [identity | given["rollout"]]
@@ -84,12 +117,14 @@ class Followed:
             return [identity | self._read_verl(file, given)]
         try:
             if isinstance(given.get("traces"), list):
-                return [*read_verifiers(given)]
-            if "choices" in given or "response" in given:
+                return [*read_verifiers(given)] or [
+                    FlywheelError(f"{where}: no trace has messages")
+                ]
+            if given.keys() & {"choices", "response", "chunks"}:
                 return [
                     one | {"id": content_id(name, str(place), str(at))}
                     for at, one in enumerate(read_openai(given))
-                ] or [FlywheelError(f"{where}: a request without an answer")]
+                ] or [FlywheelError(f"{where}: a request without choices: {given!s:.200}")]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return [FlywheelError(f"{where}: not the format that it resembles: {error!r:.200}")]
         if given.keys() <= {*KEYS}:
@@ -123,12 +158,17 @@ class Followed:
 
 def read_openai(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Yield a rollout for each answer to a request of the chat or the completions API."""
-    request, response = given.get("request") or given, given.get("response") or given
+    request = _parse(given.get("request")) or given
+    response = _parse(given.get("response")) or given.get("chunks") or given
+    if isinstance(response, list):
+        response = join_chunks(cast("list[Any]", response))
     if not isinstance(request, Mapping) or not isinstance(response, Mapping):
         return
-    asked = cast("Mapping[str, Any]", request.get("body") or request)
-    answered = cast("Mapping[str, Any]", response.get("body") or response)
+    asked = cast("Mapping[str, Any]", _parse(request.get("body")) or request)
+    answered = cast("Mapping[str, Any]", _parse(response.get("body")) or response)
     choices = cast("list[Mapping[str, Any]]", answered.get("choices") or [])
+    if any("delta" in choice for choice in choices):
+        raise ValueError("a chunk of a stream; log its chunks together as a list")
     for at, choice in enumerate(choices):
         rollout: dict[str, Any] = {
             "prompt": asked.get("messages") or asked.get("prompt"),
@@ -139,10 +179,50 @@ def read_openai(given: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
             "group": answered.get("id") if len(choices) > 1 else None,
             "sample": at if len(choices) > 1 else None,
         }
-        tokens = (choice.get("logprobs") or {}).get("content")
-        if tokens:
-            rollout["sampler_logprobs"] = [min(one["logprob"], 0) for one in tokens]
+        tokens = choice.get("logprobs") or {}
+        logprobs = [one["logprob"] for one in tokens.get("content") or ()]
+        logprobs = logprobs or tokens.get("token_logprobs") or []
+        if logprobs and None not in logprobs:  # of an echoed prompt, the first has none
+            rollout["sampler_logprobs"] = [min(one, 0) for one in logprobs]
         yield {name: value for name, value in rollout.items() if value is not None}
+
+
+def join_chunks(chunks: Sequence[Any]) -> dict[str, Any]:
+    """Return the answer that the chunks of a stream of the chat or the completions API make.
+
+    >>> chunks = [{"choices": [{"delta": {"content": text}}]} for text in ("a", "b")]
+    >>> join_chunks(chunks)["choices"][0]["message"]["content"]
+    'ab'
+    """
+    answer: dict[str, Any] = {}
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        answer |= {name: chunk[name] for name in ("id", "model") if chunk.get(name)}
+        for part in chunk.get("choices") or ():
+            message: dict[str, Any] = {"role": "assistant", "content": None, "tool_calls": []}
+            choice = choices.setdefault(
+                part.get("index") or 0, {"message": message, "logprobs": {"content": []}}
+            )
+            message, calls = choice["message"], choice["message"]["tool_calls"]
+            delta = part.get("delta") or {"content": part.get("text")}
+            for name in ("content", "refusal", "reasoning_content", "reasoning"):
+                if isinstance(delta.get(name), str):
+                    message[name] = (message.get(name) or "") + delta[name]
+            for call in delta.get("tool_calls") or ():
+                at = call.get("index") or 0
+                calls += ({"function": {}} for _ in range(len(calls), min(at, len(calls)) + 1))
+                made = calls[min(at, len(calls) - 1)]
+                made |= {"id": call["id"]} if call.get("id") else {}
+                for name, text in (call.get("function") or {}).items():
+                    made["function"][name] = made["function"].get(name, "") + (text or "")
+            choice["logprobs"]["content"] += (part.get("logprobs") or {}).get("content") or ()
+            choice |= {"finish_reason": part.get("finish_reason") or choice.get("finish_reason")}
+    return answer | {"choices": [choices[at] for at in sorted(choices)]}
+
+
+def _parse(value: Any) -> Any:
+    """Return the object that a text of JSON states; other values stay."""
+    return json.loads(value) if isinstance(value, str) and value[:1] in ("{", "[") else value
 
 
 def spread(figures: Iterable[float], mask: Iterable[object]) -> list[float]:

@@ -344,6 +344,9 @@ class Run:
                 # What was read and not logged is read again; what was logged has its id.
                 followed = Followed(Path(path))
         self._log_lines(followed, to_the_end=True)
+        if others := followed.count_others():
+            kinds = ", ".join(f"{count} of {suffix}" for suffix, count in others.items())
+            self._warn_once(f"others {path}", f"files of {path} that are no .jsonl: {kinds}")
 
     def _log_lines(self, followed: Followed, *, to_the_end: bool = False) -> None:
         with suppress(FileNotFoundError):  # the other program has not begun

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import builders
 import commands
@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 import store
 from store.errors import FlywheelError, RolloutRejected, UsageError
 from store.lake.location import Location
+from store.rollouts import follow
 from store.rollouts.rows import RolloutOrigin, make_rollout_rows
 from store.upkeep import history, integrity, maintenance
 from store.writing import spool
@@ -276,9 +277,12 @@ def test_nothing_of_a_call_is_stored_if_a_rollout_breaks_a_rule_unless_told_to_g
 def test_a_name_resumes_its_run_and_its_config_must_be_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    with store.run(
-        "r", lake=str(tmp_path), config={"lr": 0.1, "model": Path("m"), 5: math.nan}
-    ) as run:
+    first, second = (
+        cast("Any", {name: given[name] for name in names})
+        for given in ({"lr": 0.1, "model": Path("m"), 5: math.nan},)
+        for names in (("lr", "model", 5), (5, "model", "lr"))
+    )
+    with store.run("r", lake=str(tmp_path), config=first) as run:
         run.log({"loss": 1.0, "eval": {"right": 0.5}}, step=3)
         run.log({"loss": 0.5, "text": "x", "worst": float("inf")})
         with pytest.raises(FlywheelError, match=r"another process logs to the run .* as rank 0"):
@@ -294,9 +298,7 @@ def test_a_name_resumes_its_run_and_its_config_must_be_the_same(
         FlywheelError, match=r"another config: 5 is .* lr is 0\.2 and was 0\.1, model"
     ):
         store.run("r", lake=str(tmp_path), config={"lr": 0.2})
-    with store.run(
-        "r", lake=str(tmp_path), config={5: math.nan, "model": Path("m"), "lr": 0.1}
-    ) as run:
+    with store.run("r", lake=str(tmp_path), config=second) as run:
         run.log({"loss": 9.0}, step=4)
         run.log({"loss": 0.25})
     assert "loss of step 4 is stored; its first value stays" in caplog.text
@@ -512,17 +514,35 @@ def test_logs_of_requests_and_left_out_rollouts_are_read(tmp_path: Path) -> None
         "messages": [{"role": "user", "content": "2 + 2?"}],
         "temperature": 0.5,
     }
+    arguments = ({"name": "add", "arguments": ""}, {"arguments": "[1,"}, {"arguments": "2]"})
+    stream = [
+        {"choices": [{"index": 0, "delta": delta, "finish_reason": finish}]}
+        for delta, finish in (
+            ({"role": "assistant", "content": "str"}, None),
+            ({"content": "eamed"}, None),
+            *(({"tool_calls": [{"index": 0, "function": one}]}, None) for one in arguments),
+            ({}, "tool_calls"),
+        )
+    ]
     lines = [
         {"request": request, "response": {"id": "c1", "model": "m-1", "choices": answers}},
         request | {"choices": answers[:1]},
         {"why": "rollout 3: …", "rollout": {"completion": "again"}},
         {"completion": "own"},
+        {"request": json.dumps({"body": request}), "response": stream},
         {"other": 1},
+        stream[0],
+        {"response": {"error": "rate limit"}},
+        {"traces": [{"id": "t"}]},
     ]
     log_file.write_text("\n".join(map(json.dumps, lines)))
     with store.run("requests", lake=str(lake)) as run:
         run.follow(log_file, live=False)
-    assert len(run.left_out_file.read_text().splitlines()) == 1
+    said = [json.loads(one)["why"] for one in run.left_out_file.read_text().splitlines()]
+    assert [one.partition(": ")[2][:22] for one in said] == [
+        "no rollout of verl, ve", "not the format that it", "a request without choi",
+        "no trace has messages",
+    ]  # fmt: skip
     rows = _ask(
         lake,
         "SELECT policy_id, completion, finish_reason, sampling, sampler_logprobs FROM generations "
@@ -530,12 +550,39 @@ def test_logs_of_requests_and_left_out_rollouts_are_read(tmp_path: Path) -> None
     )
     assert [tuple(row.values()) for row in rows] == [
         ("m", "4!", "stop", '{"temperature": 0.5}', [-0.5, 0.0]),
+        ("m", "streamed", "tool_calls", '{"temperature": 0.5}', None),
         ("m-1", "4!", "stop", '{"temperature": 0.5}', [-0.5, 0.0]),
         ("m-1", None, "tool_calls", '{"temperature": 0.5}', None),
         ("requests", "again", None, None, None),
         ("requests", "own", None, None, None),
     ]
-    assert len(_ask(lake, "FROM tool_calls")) == 1
+    calls = _ask(lake, "SELECT tool, arguments FROM tool_calls ORDER BY ALL")
+    assert [tuple(row.values()) for row in calls] == [("add", "[1,2]"), ("add", '{"a": 1}')]
+
+
+def test_files_that_rotate_and_lines_without_end_lose_no_other_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "LONGEST_LINE", 100)
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "log.jsonl").write_text('{"completion": "same"}\n')
+    file = tmp_path / "log.jsonl"
+    (tmp_path / "old.jsonl.gz").write_bytes(b"")
+    followed = follow.Followed(tmp_path)
+    assert followed.count_others() == {".gz": 1}
+    seen = [one for lines in followed.read() for one in lines if isinstance(one, dict)]
+    assert len({one["id"] for one in seen}) == 2
+    file.write_text('{"completion": "a"}\n{"comp')
+    assert [one["completion"] for (one,) in followed.read() if isinstance(one, dict)] == ["a"]
+    with open(file, "a") as handle:
+        handle.write(f'letion": "b"}}\n{"[" * 1000}\n{{"completion": "c"}}\n')
+    file.rename(tmp_path / "log.jsonl.1")
+    file.write_text('{"completion": "d"}\n')
+    said = [one for lines in followed.read() for one in lines]
+    found = [one["completion"] if isinstance(one, dict) else str(one)[-18:] for one in said]
+    assert found == ["b", "0: a line of 0 MiB", "c", "d"]
+    assert not [*followed.read()]
 
 
 VERIFIERS = """
