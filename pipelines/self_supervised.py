@@ -11,7 +11,7 @@ from typing import Literal
 
 import pipelines
 import store
-from pipelines.contract import Improvements, Message, Request, Row, Selection
+from pipelines.contract import Improvements, Message, PerAuthor, Request, Row, Selection
 from pipelines.rendering.messages import render_answer, render_improvement
 from pipelines.selection.answers import mix_improvements, select_answers
 from pipelines.selection.tasks import select_questions
@@ -30,9 +30,9 @@ class Config:
     policy: AuthorOption | None = None
     """successes: id or name of the author of the kernels (default: all)."""
     round: int | None = None
-    """successes: round in which the policy wrote the kernels (default: all)."""
-    per_policy: int = 2
-    """successes: maximum number of kernels per task and policy."""
+    """successes: round in which the author wrote the kernels (default: all)."""
+    per_policy: PerAuthor = 2
+    """successes: maximum number of kernels per task and author."""
     device_kind: Literal["cpu", "cuda"] | None = None
     """prompts: hardware to ask kernels for (default: that of the device measured last)."""
     form: Literal["code", "protocol"] = "code"

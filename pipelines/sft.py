@@ -1,7 +1,7 @@
 """Supervised examples: a task as the question, a correct kernel as the answer (CUDA-L1, stage 1).
 
 Kernels have to be correct; their speed does not matter. Near-duplicates within a task are left
-out, and at most --per-policy kernels per task and policy are kept. With `--form protocol`,
+out, and at most --per-author kernels per task and author are kept. With `--form protocol`,
 questions and answers have the form that rl-prompts later asks for in reinforcement learning.
 """
 
@@ -12,7 +12,7 @@ from typing import Literal
 
 import pipelines
 import store
-from pipelines.contract import Evidence, Improvements, Message, Request, Row, Selection
+from pipelines.contract import Evidence, Improvements, Message, PerAuthor, Request, Row, Selection
 from pipelines.rendering.messages import render_answer, render_improvement
 from pipelines.selection.answers import mix_improvements, select_answers
 from store.commandline.members import AuthorOption
@@ -25,8 +25,8 @@ TEMPLATE = "sft.j2"
 class Config:
     """Options of sft."""
 
-    per_policy: int = 2
-    """Maximum number of kernels per task and policy (CUDA-L1: 2)."""
+    per_policy: PerAuthor = 2
+    """Maximum number of kernels per task and author (CUDA-L1: 2)."""
     policy: AuthorOption | None = None
     """Id or name of the author to learn from (default: all)."""
     evidence: Evidence = "measured"

@@ -1,6 +1,6 @@
 -- Whether verdicts on H200s and H100s agree, by precision: kernels that both judged, those with the same verdict,
 -- and the tasks of the others. A kernel with several verdicts on a device is correct if all of them are.
--- Kernels released for the H100, with those of weak tasks.
+-- Kernels released for the H100, with those of trivial tasks.
 WITH judged AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id, evaluations."precision",

@@ -1,7 +1,7 @@
 -- What each clock says, by device and precision: kernels, those without a session that ranks (disturbed, contended or
 -- too short for the clock), and the speedups over each baseline of the others. A kernel with several sessions has
--- their geometric mean. fastest is the fastest baseline of each kernel. Kernels released for the H100; weak tasks and
--- kernels that compute another function are left out, and sessions under allow_tf32 (tf32.sql).
+-- their geometric mean. fastest is the fastest baseline of each kernel. Kernels released for the H100; trivial tasks
+-- and kernels that compute another function are left out, and sessions under allow_tf32 (tf32.sql).
 WITH measured AS (
     SELECT
         device, "precision", clock, baseline, speedups.kernel_id, speedups.task_id,

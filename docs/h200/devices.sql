@@ -1,5 +1,5 @@
 -- How far the speedups over eager on H200s are from those on H100s, by precision and clock: kernels with a
--- quiet session on both. ratio is the speedup on the H200 over that on the H100. Weak tasks and kernels that
+-- quiet session on both. ratio is the speedup on the H200 over that on the H100. Trivial tasks and kernels that
 -- compute another function are left out. Kernels released for any GPU.
 WITH measured AS (
     FROM pooled_speedups AS speeds

@@ -1,8 +1,8 @@
 -- Correct kernels under PyTorch's own flags that are not equivalent to the task's module, by device and
 -- level, and what changes if kernels that only rename parameters (or do not have them under the task's
 -- names) count as equivalent. other fails another check of equivalence, too. Speedups are over eager by the
--- clock gpu, from quiet sessions without weak tasks; those of a kernel pool (pooled_speedups). The counts of
--- verdicts have weak tasks. Kernels released for the H100.
+-- clock gpu, from quiet sessions without trivial tasks; those of a kernel pool (pooled_speedups). The counts of
+-- verdicts have trivial tasks. Kernels released for the H100.
 WITH judged AS (
     SELECT
         counted_evaluations.kernel_id, counted_evaluations.task_id, devices."name" AS device,

@@ -1,8 +1,9 @@
 -- Why kernels are not correct, by device and precision. small_errors counts those whose answer in the first
 -- call that failed differs from the reference's by less than 0.01 everywhere, the absolute tolerance of the
--- KernelBench version that CUDA-L1 used. A kernel with several verdicts counts for each reason. precisions names the precisions whose rounding errors have this size; lower is
--- below bf16. tf32 counts kernels whose errors have the size of TF32's. Kernels released for the
--- H100, with those of weak tasks; without the verdicts under allow_tf32 (tf32.sql).
+-- KernelBench version that CUDA-L1 used. A kernel with several verdicts counts for each reason. precisions names the
+-- precisions whose rounding errors have this size; lower is below bf16. tf32 counts kernels whose errors have the size
+-- of TF32's. Kernels released for the H100, with those of trivial tasks; without the verdicts under allow_tf32
+-- (tf32.sql).
 SELECT
     devices."name" AS device,
     evaluations."precision",

@@ -1,6 +1,6 @@
 -- The kernels with the largest speedup over eager under PyTorch's own flags, by device, and their speedup
 -- over the fastest baseline. Quiet sessions by the clock gpu; those of a kernel pool (pooled_speedups).
--- Kernels released for the H100; weak tasks and kernels that compute another function are left out. fragile
+-- Kernels released for the H100; trivial tasks and kernels that compute another function are left out. fragile
 -- lists the robustness checks that a kernel fails.
 WITH sessions AS (
     SELECT

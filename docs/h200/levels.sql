@@ -1,6 +1,6 @@
 -- Success and speedup by device, precision and level. Speedups are by the clock gpu and come from quiet
--- sessions; those of a kernel pool (pooled_speedups). Like quiet, they leave out weak tasks, which trivial
--- answers pass (docs/weak-tasks), and kernels that compute another function than the task (nonequivalent).
+-- sessions; those of a kernel pool (pooled_speedups). Like quiet, they leave out trivial tasks
+-- (docs/weak-tasks) and kernels that compute another function than the task (nonequivalent).
 -- The other counts have both; another_function counts correct kernels. best is the fastest baseline of the
 -- kernel. Kernels released for the H100, without the verdicts under allow_tf32, which few have (tf32.sql).
 WITH judged AS (

@@ -1,5 +1,5 @@
 -- Kernels with two timed verdicts on the same GPU model, here from two machines: how far their speedups over
--- eager are apart, by device, precision and clock. Quiet sessions of kernels released for the H100; weak tasks
+-- eager are apart, by device, precision and clock. Quiet sessions of kernels released for the H100; trivial tasks
 -- and kernels that compute another function are left out. ratio is the larger speedup over the smaller one;
 -- apart counts pairs whose intervals do not overlap.
 WITH sessions AS (

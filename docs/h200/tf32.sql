@@ -2,7 +2,7 @@
 -- everywhere (allow_tf32). error_size is the precision whose rounding errors have the size of the first
 -- errors; lower is below bf16. near counts the kernels that are still wrong, with errors of at most twice
 -- the tolerance. Speedups are over eager, which then may use TF32 too, by the clock gpu and from quiet
--- sessions, without weak tasks and kernels that compute another function. Kernels released for the H100.
+-- sessions, without trivial tasks and kernels that compute another function. Kernels released for the H100.
 WITH wrong AS (
     SELECT evaluations.kernel_id, evaluations.task_id, min(evaluations.precision_class) AS error_size
     FROM counted_evaluations AS evaluations

@@ -1,6 +1,6 @@
 -- Surprising wins by the clock gpu that do not rank because the second session did not confirm the first:
 -- it was disturbed, the medians differ by more than 10 %, or an interval is too wide (evaluators/README.md).
--- speedups are those of both sessions over eager. Kernels released for the H100; weak tasks and kernels that
+-- speedups are those of both sessions over eager. Kernels released for the H100; trivial tasks and kernels that
 -- compute another function are left out.
 SELECT
     devices."name" AS device,

@@ -157,7 +157,7 @@ def decide(lake_url: str | None, prefix: str, decision: str, why: str) -> tuple[
 
 
 def list_findings(lake: store.Lake, prefix: str | None) -> pa.Table:
-    """Return the findings, with their standing, of the kernel with this start of an id, or all."""
+    """Return the findings, with their decision, of the kernel with this start of an id, or all."""
     kernel_id = None if prefix is None else _find_by_prefix(lake, prefix)[2]
     return lake.run(read_query("findings"), {"kernel_id": kernel_id}).arrow()
 
@@ -198,7 +198,7 @@ def _find_by_prefix(lake: store.Lake, prefix: str) -> tuple[str, str, str]:
     """
     rows = lake.run(read_query("ids_by_prefix"), {"prefix": prefix.lower()}).rows()
     found = {row["id"]: (row["kind"], row["id"], row["kernel_id"]) for row in rows}
-    hint = "List the findings: evaluators findings"
+    hint = "`evaluators findings` lists the findings."
     return found[choose_id("finding or kernel", prefix, list(found), hint)]
 
 

@@ -1021,12 +1021,12 @@ def tasks(
     task_s: float = 600.0,
     common: Common = _DEFAULT,
 ) -> None:
-    """Find weak tasks, which trivial answers pass. Their verdicts get the flag weak_task.
+    """Find trivial tasks: an answer without their inputs passes. Verdicts get the flag weak_task.
 
     Each result is committed to the table task_audits immediately. You can interrupt the command at
     any time and run it again to resume; it tries tasks again that could not be run, such as those
     that are too large for the memory. Each version of the audit tests a task once per kind of
-    device. Rankings and tables leave weak tasks out.
+    device. Rankings and tables leave trivial tasks out.
 
     Examples:
       evaluators tasks
@@ -1049,7 +1049,7 @@ def tasks(
         if result.row is None:
             state = f"cannot be run: {escape_terminal(result.why[:120])}"
         else:
-            state = "weak" if result.row["weak"] else "not weak"
+            state = "trivial" if result.row["weak"] else "not trivial"
         done = f"{number} of {of}"
         echo.print_note(f"{done:10} {quote_name(result.name):28} {state}, {result.seconds:.1f} s")
 
@@ -1069,7 +1069,7 @@ def tasks(
         echo.print_result(f"0 tasks pending on {machine} at snapshot {tally.snapshot}")
         return
     for name, passes in tally.weak.items():
-        echo.print_note(f"weak: {quote_name(name):28} {', '.join(passes)}")
+        echo.print_note(f"trivial: {quote_name(name):28} {', '.join(passes)}")
     for name, why in tally.failed.items():
         echo.print_note(f"cannot be run: {quote_name(name)}")
         echo.print_foreign(why, sys.stderr)
@@ -1243,7 +1243,7 @@ def findings(
     from evaluators.audit import sweep
 
     with store.open(common.lake) as lake:
-        keys = ("finding_id", "kernel_id", "class", "line", "standing", "quote")
+        keys = ("finding_id", "kernel_id", "class", "line", "decision", "quote")
         display.write_rows(sweep.list_findings(lake, kernel), format, keys=keys)
         faults = sweep.find_host_faults(lake).num_rows
     if faults:

@@ -81,6 +81,9 @@ _NEXT = {
     "contended": "judge it again when this machine has nothing else to do",
     "unresolved": "judge it at larger inputs: `evaluators check --workload M=4096,N=4096`",
     "unranked": "judge it again; `evaluators doctor` says what this machine's clocks can measure",
+    "reference": "change the task, or the inputs that --workload names",
+    "binding": "bind the function: PYBIND11_MODULE(TORCH_EXTENSION_NAME, m)"
+    ' { m.def("forward", &forward); }',
     "failed": "change the kernel; `evaluators check --watch` judges each save",
     "constructor": "give ModelNew the constructor of the task's Model: it gets what the task's"
     " get_init_inputs() returns",
@@ -251,6 +254,10 @@ def _choose_next_step(
     message = evaluation.get("message") or ""
     if evaluation.get("reason") == "init_failed" and _OTHER_ARGUMENTS.search(message):
         return _NEXT["constructor"]
+    if evaluation.get("reason") == "reference_failed":
+        return _NEXT["reference"]
+    if evaluation.get("reason") == "import_failed" and "module export function" in message:
+        return _NEXT["binding"]
     if evaluation["status"] != "correct":
         return _NEXT["evaluator_error" if evaluation["status"] == "evaluator_error" else "failed"]
     if "too short" in answer:
@@ -398,9 +405,9 @@ def _format_session(
         if name not in resolved:
             yield f"  {'':6} {'':7}  {intervals[name]:{wider}}  {name}"
             continue
-        meaning = classify_speedup(low, high)
+        meaning = classify_speedup(low, high) if math.isfinite(low + high) else ""
         baseline_ms = statistics.median(ranking[name]["samples_ms"])
-        word = paint(meaning, meaning) + " " * (6 - len(meaning))
+        word = (meaning and paint(meaning, meaning)) + " " * (6 - len(meaning))
         is_other_ratio |= abs(math.log(baseline_ms / kernel_ms) - middle) > _OTHER_RATIO
         times = f"{baseline_ms:9.4g}  {kernel_ms:9.4g}"
         yield f"  {word} {math.exp(middle):7.2f}  {intervals[name]:{wider}}  {name:{wide}}  {times}"

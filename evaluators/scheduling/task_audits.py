@@ -37,7 +37,7 @@ class Tally:
 
     audited: int = 0
     weak: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
-    """Answers that pass each weak task, by the task's name."""
+    """Answers that pass each trivial task, by the task's name."""
     failed: dict[str, str] = field(default_factory=dict[str, str])
     """Why a task has no audit, by its name."""
     snapshot: int = 0
@@ -45,7 +45,7 @@ class Tally:
     def __str__(self) -> str:
         failed = f", {len(self.failed)} cannot be run" if self.failed else ""
         return (
-            f"task_audits +{self.audited} ({len(self.weak)} weak{failed})"
+            f"task_audits +{self.audited} ({len(self.weak)} trivial{failed})"
             f" → snapshot {self.snapshot}"
         )
 

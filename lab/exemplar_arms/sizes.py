@@ -51,7 +51,7 @@ _MODEL = ArmSizes(
     teacher=("--where", "path LIKE '%/triton_tuned_%'"),
     judge=_CHEAP,
     # Kernels of a task differ in their knobs alone, so about one of them is no near-duplicate.
-    rows=("--per-policy", "6", "--improvement-share", "0.66"),
+    rows=("--per-author", "6", "--improvement-share", "0.66"),
     sft=(
         *("--max-length", "4096", "--over-length", "drop", "--save-steps", "100"),
         *("--trl", "num_train_epochs=16", "--trl", "per_device_train_batch_size=16"),

@@ -96,7 +96,7 @@ PRESETS = {
             "timing_limit_s=1.5",
             "baselines=eager",
         ),
-        rows=("--per-policy", "2"),
+        rows=("--per-author", "2"),
         sft=(
             *("--max-length", "2560", "--over-length", "drop", "--save-steps", "40"),
             *("--trl", "num_train_epochs=8", "--trl", "per_device_train_batch_size=16"),

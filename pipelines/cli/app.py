@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import ast
-import inspect
-import itertools
 import json
 import re
 import sys
 from collections.abc import Callable
-from dataclasses import fields
 from datetime import UTC, datetime
 from pathlib import Path
 from types import ModuleType
@@ -65,12 +61,8 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     name
         Name of the pipeline.
     """
-    one = members.find_member("pipelines", name)
-    echo.print_lines(describe(one, _load(one)))
-
-
-def describe(member: Member, module: ModuleType) -> str:
-    """Return a pipeline as text: what it makes, its options, its template and its SQL."""
+    member = members.find_member("pipelines", name)
+    module = _load(member)
     lines = [(module.__doc__ or member.about).strip(), ""]
     lines += [f"makes      {module.DATASET_TYPE} rows"]
     lines += [f"file       {member.file}"]
@@ -79,23 +71,9 @@ def describe(member: Member, module: ModuleType) -> str:
         for file in sorted((root / member.file.stem).glob("*.sql")):
             lines.append(f"sql        {file.name}: {read_description(file.read_text('utf-8'))}")
     lines += ["", "options"]
-    for kind in (module.Config, Request):
-        # The text of an option is the string under its field, in the class that declares it.
-        texts: dict[str, str] = {}
-        for part in reversed(kind.__mro__[:-1]):
-            declared = ast.parse(inspect.getsource(part)).body[0]
-            assert isinstance(declared, ast.ClassDef)
-            for before, after in itertools.pairwise(declared.body):
-                match before, after:
-                    case ast.AnnAssign(target=ast.Name(id=name)), ast.Expr(ast.Constant(text)):
-                        texts[name] = " ".join(str(text).split())
-                    case _:
-                        pass
-        for option in fields(kind):
-            default = "none" if option.default is None else option.default
-            name = option.name.replace("_", "-")
-            lines.append(f"  --{name:<14} {texts.get(option.name, '')} [{default}]")
-    return "\n".join(lines)
+    lines += [*members.list_options(module.Config), *members.list_options(Request)]
+    lines += ["", f"`pipelines run {member.name} --help` explains each option."]
+    echo.print_lines("\n".join(lines))
 
 
 def _make_command(one: Member) -> Callable[..., None]:

@@ -23,6 +23,8 @@ Evidence: TypeAlias = Literal["measured", "claimed"]
 
 Purpose: TypeAlias = Literal["train", "eval"]
 Shapes: TypeAlias = Literal["any", "honest", "held"]
+PerAuthor: TypeAlias = Annotated[int, Parameter(name="--per-author")]
+"""How many kernels of one author a dataset takes for a task."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,8 +37,8 @@ class Request:
     """Random seed."""
     limit: int | None = None
     """Write at most N rows (default: no limit)."""
-    include_weak: bool = False
-    """Include weak tasks, which trivial answers pass."""
+    include_trivial: bool = False
+    """Include trivial tasks, which an answer without their inputs passes."""
     include_nonequivalent: bool = False
     """Include correct kernels that compute a different function than their task."""
     include_doubted: bool = False
@@ -110,7 +112,7 @@ class Improvements(ExemplarOptions):
     policy: AuthorOption | None = None
     """Id or name of the author of the answers (default: all)."""
     round: int | None = None
-    """Round in which the policy wrote the answers (default: all)."""
+    """Round in which the author wrote the answers (default: all)."""
 
 
 def copy_exemplar_options(options: ExemplarOptions) -> dict[str, Any]:

@@ -39,9 +39,9 @@ def select_answers(
 
     Args:
         evidence: Whether our verdicts or published speedups say that a kernel is correct.
-        per_policy: Most kernels of one task and policy.
-        policy: Id or name of the one policy whose kernels are wanted.
-        round: Round of the policies whose kernels are wanted.
+        per_policy: Most kernels of one task and author.
+        policy: Id or name of the one author whose kernels are wanted.
+        round: Round of the authors whose kernels are wanted.
         with_words: Take only kernels whose author left an analysis and a design; the rows carry
             these as `_words`.
 
@@ -53,7 +53,7 @@ def select_answers(
     import pyarrow.compute as pc
 
     if per_policy < 1:
-        raise DatasetError(f"--per-policy {per_policy} is too few", "Give 1 or more.")
+        raise DatasetError(f"--per-author {per_policy} is too few", "Give 1 or more.")
     tasks = select_tasks(lake, request)
     exclusions = find_exclusions(lake, request)
     successes = query(

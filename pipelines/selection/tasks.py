@@ -39,7 +39,7 @@ def select_tasks(lake: store.Lake, request: Request) -> Tasks:
         sql("shared", "tasks"),
         {
             "purpose": request.purpose,
-            "include_weak": request.include_weak,
+            "include_trivial": request.include_trivial,
             "tasks": None if request.tasks is None else list(request.tasks),
         },
         held_out=find_exclusions(lake, request).held_out,

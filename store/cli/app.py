@@ -315,7 +315,7 @@ def log(*, limit: Count = 20, format: ListFormat = "table", common: Common = COM
 
     with open_lake(common) as lake:
         rows = history.list_snapshots(lake).slice(0, limit)
-        print_rows(rows, format, ("snapshot", "committed_at", "author", "message", "tags"))
+        print_rows(rows, format)
 
 
 @app.command

@@ -240,7 +240,9 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
 
 _OTHER_OPTIONS = {
     "--device": "--on", "--on": "--device", "--gpu": "--device", "--policy": "--author",
-    "--model": "--author", "--output": "--out", "-o": "--out", "--json": "--format",
+    "--model": "--author",
+    "--output": "--out", "-o": "--out", "--json": "--format",
+    "--include-weak": "--include-trivial", "--per-policy": "--per-author",
 }  # fmt: skip
 """Options that are often meant where a command has no option of a name."""
 _ONE_LINE = (
@@ -256,7 +258,7 @@ def _explain_usage(error: CycloptsError, app: App) -> UsageError:
     if isinstance(error, UnknownOptionError):
         option = error.token.keyword or error.token.value
         names = [name for argument in error.argument_collection for name in argument.names]
-        near = [_OTHER_OPTIONS.get(option, ""), *difflib.get_close_matches(option, names, 1)]
+        near = [_OTHER_OPTIONS.get(option, ""), *difflib.get_close_matches(option, names, 1, 0.75)]
         message = f"`{command}` has no option {option}"
         if option == "--format":
             hint = _ONE_LINE
@@ -291,6 +293,29 @@ def annotate_config(config: type) -> Any:
     is_empty = is_dataclass(config) and not fields(config)
     config.__init__.__annotations__ |= typing.get_type_hints(config, include_extras=True)
     return Annotated[config | None, Parameter(parse=False) if is_empty else Parameter(name="*")]
+
+
+def name_option(config: type, field: str) -> str | None:
+    """Return the option of a field of a Config, or None if it has none."""
+    hint = typing.get_type_hints(config, include_extras=True)[field]
+    # An optional type with a name of its own is a union of it.
+    hints = (hint, *typing.get_args(hint))
+    notes = [note for one in hints for note in getattr(one, "__metadata__", ())]
+    parameters = [note for note in notes if isinstance(note, Parameter)]
+    if any(parameter.parse is False for parameter in parameters):
+        return None
+    named = [name for parameter in parameters for name in parameter.name or ()]
+    return named[0] if named else f"--{field.replace('_', '-')}"
+
+
+def list_options(config: type) -> list[str]:
+    """Return the options of a Config with their defaults, one a line."""
+    lines: list[str] = []
+    for option in fields(config):
+        if name := name_option(config, option.name):
+            is_empty = option.default is None or option.default == ()
+            lines.append(f"  {name}" + ("" if is_empty else f" = {option.default}"))
+    return lines
 
 
 def doc_lines(file: Path) -> Iterator[str]:

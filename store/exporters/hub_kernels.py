@@ -49,7 +49,7 @@ def write(lake: Lake, folder: Path, config: Config) -> dict[str, int]:
     if lake.include & {"nonequivalent", "weak_tasks"}:
         raise ExportRefused(
             "kernels of another function and of trivial tasks never leave for use",
-            "Leave out --include-nonequivalent and --include-weak.",
+            "Leave out --include-nonequivalent and --include-trivial.",
         )
     conditions = [f"({config.where}\n)"] if config.where else []
     if config.device is not None:

@@ -13,9 +13,9 @@ LEFT_OUT = {
         "--include-nonequivalent",
     ),
     "weak_tasks": (
-        "weak task, which a trivial answer passes",
-        "weak tasks, which trivial answers pass",
-        "--include-weak",
+        "trivial task, which an answer without its inputs passes",
+        "trivial tasks, which an answer without their inputs passes",
+        "--include-trivial",
     ),
     "unheld": (
         "kernel that fails at another shape, or was tried at none",
@@ -35,8 +35,8 @@ class Inclusions:
 
     include_nonequivalent: bool = False
     """Include correct kernels that compute a different function than their task."""
-    include_weak: bool = False
-    """Include weak tasks, which trivial answers pass."""
+    include_trivial: bool = False
+    """Include trivial tasks, which an answer without their inputs passes."""
     shapes: Literal["any", "held"] = "any"
     """held: rank only kernels that are correct at every other shape that was tried."""
 
@@ -44,7 +44,7 @@ class Inclusions:
         """Return the views of `LEFT_OUT` to read otherwise than by default."""
         asked = {
             "nonequivalent": self.include_nonequivalent,
-            "weak_tasks": self.include_weak,
+            "weak_tasks": self.include_trivial,
             "unheld": self.shapes == "held",
         }
         return tuple(view for view, included in asked.items() if included)
@@ -54,9 +54,9 @@ def describe_left_out(counts: Mapping[str, int]) -> str | None:
     """Describe the rows that an answer leaves out, by view, and the options that include them.
 
     >>> describe_left_out({"weak_tasks": 3, "nonequivalent": 0})
-    '3 weak tasks, which trivial answers pass (--include-weak)'
+    '3 trivial tasks, which an answer without their inputs passes (--include-trivial)'
     >>> describe_left_out({"weak_tasks": 1})
-    '1 weak task, which a trivial answer passes (--include-weak)'
+    '1 trivial task, which an answer without its inputs passes (--include-trivial)'
     """
     parts = [
         f"{count} {LEFT_OUT[view][count != 1]} ({LEFT_OUT[view][2]})"

@@ -173,7 +173,7 @@ class Lake:
         >>> lake.sql("COPY kernels TO 'stolen.parquet'")  # doctest: +ELLIPSIS
         Traceback (most recent call last):
             ...
-        store.errors.UnsafeSQL: a COPY statement cannot be run here
+        store.errors.UnsafeSQL: COPY statements cannot be run here
         Write one SELECT (or FROM, WITH, VALUES, PIVOT, UNPIVOT, DESCRIBE, SUMMARIZE, EXPLAIN) ...
 
         Raises:

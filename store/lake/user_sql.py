@@ -172,7 +172,7 @@ def _parse(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
         raise UnsafeSQL(f"{len(kinds)} statements, but a query is one statement", _HINT)
     if kinds[0] != duckdb.StatementType.SELECT:
         kind = str(kinds[0]).rpartition(".")[2]
-        raise UnsafeSQL(f"a {kind} statement cannot be run here", _HINT)
+        raise UnsafeSQL(f"{kind} statements cannot be run here", _HINT)
     return _serialize(connection, query)
 
 

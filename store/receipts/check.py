@@ -86,7 +86,7 @@ def verify(
         done.checked.extend([f"task: the text is that of {name}"] if name else [])
     done.unchecked.extend(f"text of task {name}: give it with --task" for name in known.values())
     done.unchecked.append(
-        "what other rows of the lake decide: withheld, weak tasks, which figures rank"
+        "what other rows of the lake decide: withheld, trivial tasks, which figures rank"
     )
     if receipt["signature"] is None:
         if allowed_signers is not None:

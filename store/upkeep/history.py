@@ -21,7 +21,7 @@ _TAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,99}")
 
 
 def list_snapshots(lake: Lake) -> pa.Table:
-    """Return one row per snapshot, newest first: time, author, message, tags, extra."""
+    """Return one row per snapshot, newest first: time, author, message, tags."""
     return lake.run(read_sql(__file__, "log")).arrow()
 
 

@@ -1,6 +1,6 @@
 -- One row per task, workload, device and baseline: the kernel with the highest lower speedup bound.
 -- Sessions count by the clock and precision that rank (default_clocks). The view leaves out
--- quarantined kernels, nonequivalent kernels (nonequivalent) and weak tasks (weak_tasks). The
+-- quarantined kernels, nonequivalent kernels (nonequivalent) and trivial tasks (weak_tasks). The
 -- smaller kernel_id wins a tie. sessions are those that pool in the speedup. fragile lists the
 -- robustness checks that the kernel fails (fragile); it is empty if there are none. shapes says
 -- at how many other shapes the kernel holds, and its worst speedup there (shapes).

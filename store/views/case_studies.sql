@@ -3,7 +3,7 @@
 -- structure as the LSTM are listed as well. paper is the speedup that the paper's text states, NULL
 -- where it states none. claimed is the speedup over eager in the released row. Measured speedups
 -- come from quiet sessions only (claims_vs_measured). The column ours compares them with the claim,
--- or says why it cannot: no row for the kernel, a weak task, a failing verdict, a kernel that
+-- or says why it cannot: no row for the kernel, a trivial task, a failing verdict, a kernel that
 -- computes another function, or no quiet session. For a claim about another GPU it says faster here
 -- or slower here, because the claim may be true there.
 --
@@ -35,7 +35,7 @@ SELECT
     CASE
         WHEN NOT claimed.released THEN 'no code was released'
         WHEN measured.claim_id IS NULL THEN 'not judged in this lake'
-        WHEN measured.weak THEN 'weak task'
+        WHEN measured.weak THEN 'trivial task'
         WHEN measured.status <> 'correct' THEN measured.status
         WHEN NOT measured.equivalent THEN 'another function'
         WHEN measured.measured IS NULL THEN 'correct, no quiet session'

@@ -6,14 +6,14 @@
 -- kernel has no quiet session. exceeded: the claim does not hold because the kernel is faster than
 -- claimed. falls: on the GPU that the claim is about, the kernel is wrong or slower than claimed;
 -- falls is NULL on any other GPU, which says nothing about the claim. A claim is neither confirmed
--- nor refuted if the task is weak (weak, weak_tasks) or if a correct kernel computes another
+-- nor refuted if the task is trivial (weak, weak_tasks) or if a correct kernel computes another
 -- function (equivalent is false, nonequivalent): the measured speedup, holds, exceeded and falls
 -- are then NULL. device is the measured device and gpu is the GPU in the claim.
 --
 -- key columns: task, gpu, claimed, measured, measured_low, measured_high, n, status, holds
 -- claim_id: claim (table claims)
 -- ratio: measured / claimed
--- weak: whether the task is weak, so that nothing is compared
+-- weak: whether the task is trivial, so that nothing is compared
 -- holds: whether the claim holds
 -- exceeded: whether the kernel is faster than claimed, beyond what holds allows
 -- same_gpu: whether the claim is about the measured device model

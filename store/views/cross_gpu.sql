@@ -2,7 +2,8 @@
 -- Input sizes may differ between devices on purpose, so a pair may join two workloads of one task.
 -- If several pairs exist, the view shows the pair with equal workloads, otherwise the pair with the
 -- workloads that score the task. ratio = speedup_b / speedup_a; its interval comes from the ends of
--- the two intervals. Nonequivalent kernels (nonequivalent) and weak tasks (weak_tasks) are left out.
+-- the two intervals. Nonequivalent kernels (nonequivalent) and trivial tasks (weak_tasks) are left
+-- out.
 --
 -- key columns: task, kernel_id, baseline, device_a, speedup_a, device_b, speedup_b, ratio,
 --   ratio_low, ratio_high

@@ -1,7 +1,7 @@
 -- One row per suite, revision, level, device, baseline, author and p: share of tasks faster than p.
 -- fast_p is the share of tasks with a correct kernel and a speedup strictly above p (KernelBench).
 -- fast_0 is the share of tasks with a correct kernel, whether or not it was timed against the
--- baseline. n counts the decided tasks that are not weak. level NULL stands for all levels, and
+-- baseline. n counts the decided tasks that are not trivial. level NULL stands for all levels, and
 -- policy 'any' for the best kernel of all authors. clock and precision are those that rank the
 -- tasks (default_clocks); several are a list.
 -- Grows at CROSS_PRODUCT: each task counts for each of eleven values of p.
@@ -9,7 +9,7 @@
 -- key columns: suite, level, device, baseline, policy, p, share, count, n
 -- p: speedup that a task has to exceed (a ratio)
 -- count: number of tasks with a correct kernel and a speedup above p
--- n: number of decided tasks that are not weak
+-- n: number of decided tasks that are not trivial
 -- share: count / n
 SELECT
     suite, suite_revision, "level", device, baseline, policy_id, policy,

@@ -1,15 +1,16 @@
 -- One row per suite, revision, level, device, baseline and author: the columns of CUDA-L1's tables.
 -- level NULL stands for all levels, and policy 'any' for the best kernel of all authors. Figures
--- are over n tasks, with one best kernel each, and sessions pool in their speedups. success counts tasks with a correct kernel and
--- faster counts tasks with a speedup above 1.01x, both out of tasks. pending counts tasks that wait
--- for a verdict and are in no figure. weak counts weak tasks (weak_tasks), which no other figure
--- includes by default. mean_with_degenerate is the mean including them; mean_without_degenerate is
--- the mean without them, even if --include-weak adds them to all other figures. Each mean is given
+-- are over n tasks, with one best kernel each, and sessions pool in their speedups. success counts
+-- tasks with a correct kernel and faster counts tasks with a speedup above 1.01x, both out of
+-- tasks. pending counts tasks that wait for a verdict and are in no figure. weak counts trivial
+-- tasks (weak_tasks), which no other figure includes by default. mean_with_degenerate is the mean
+-- including them; mean_without_degenerate is the mean without them, even if --include-trivial adds
+-- them to all other figures. Each mean is given
 -- twice: over the n measured tasks, and over all tasks with 1.0 for each task without a speedup.
 -- clock and precision are those that rank the tasks (default_clocks); several are a list.
--- p50_low and p50_high are the exact 95 % order-statistic interval of the median over tasks (rank by
--- the formula in speedups, with two tails of 5 %); below 6 tasks they are the smallest and largest
--- value.
+-- p50_low and p50_high are the exact 95 % order-statistic interval of the median over tasks (rank
+-- by the formula in speedups, with two tails of 5 %); below 6 tasks they are the smallest and
+-- largest value.
 --
 -- key columns: suite, level, device, baseline, policy, p50, p50_low, p50_high, n, tasks
 -- n: number of tasks with a speedup

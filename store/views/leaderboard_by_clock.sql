@@ -1,10 +1,10 @@
--- One row per suite, revision, level, device, baseline, author, clock and precision: median speedup.
--- leaderboard shows the clock and the precision that rank a task (default_clocks); this view shows
--- all that were measured, and ranks says whether they rank any of the tasks. Each row has its own
--- best kernel of a task, by the lower bound of the speedup, at the workload that scores the task.
--- n tasks have one. Quarantined and nonequivalent kernels and weak tasks are left out. level NULL
--- stands for all levels, and policy 'any' for the best kernel of all authors. The interval of p50
--- is that of leaderboard.
+-- One row per suite, revision, level, device, baseline, author, clock and precision: median
+-- speedup. leaderboard shows the clock and the precision that rank a task (default_clocks); this
+-- view shows all that were measured, and ranks says whether they rank any of the tasks. Each row
+-- has its own best kernel of a task, by the lower bound of the speedup, at the workload that scores
+-- the task. n tasks have one. Quarantined and nonequivalent kernels and trivial tasks are left out.
+-- level NULL stands for all levels, and policy 'any' for the best kernel of all authors. The
+-- interval of p50 is that of leaderboard.
 --
 -- key columns: suite, level, device, baseline, policy, clock, p50, p50_low, p50_high, n, ranks
 -- ranks: whether this clock and precision rank any of the tasks

@@ -1,8 +1,9 @@
 -- One row per task: the label that tables show, its split, and whether it is degenerate.
 -- A text that is part of several suites or revisions has several labels; this view shows the first
--- one in the order below. split and degenerate consider every label that counts (counted_labels), so
--- that no other name lets a test task through; a pulled split counts only for a task without an own
--- one. A weak task, which a trivial answer passes, is degenerate as well, whatever its labels say.
+-- one in the order below. split and degenerate consider every label that counts (counted_labels),
+-- so that no other name lets a test task through; a pulled split counts only for a task without an
+-- own one. A trivial task, which an answer without its inputs passes, is degenerate as well,
+-- whatever its labels say.
 WITH labels AS (
     SELECT
         label.task_id,

@@ -3,13 +3,13 @@
 -- NULL, which stands for all levels; every author is listed under its own name and under author
 -- 'any'. decided is false while kernels of the author wait for a verdict on the device: such a task
 -- is pending, neither solved nor missing. An attempt without a kernel is decided on every device. A
--- nonequivalent kernel does not solve a task. left_out: the task is weak (weak_tasks) and in no
+-- nonequivalent kernel does not solve a task. left_out: the task is trivial (weak_tasks) and in no
 -- figure of leaderboard and fast_p. speedup is that of the best kernel (by lower bound) at the
 -- workload that scores the task; it is NULL if no correct kernel has a quiet session against the
 -- baseline. baseline is NULL if the device has verdicts only.
 --
 -- key columns: task_id, policy, device, baseline, correct, speedup, kernel_id
--- left_out: whether the task is weak and in no figure of leaderboard and fast_p
+-- left_out: whether the task is trivial and in no figure of leaderboard and fast_p
 -- decided: whether no kernel of the author waits for a verdict on the device
 -- correct: whether the author has a correct kernel for the task
 -- kernel_id: best kernel; NULL if none has a speedup

@@ -1,6 +1,6 @@
 -- One row per kernel, task, device and baseline with the kernel's techniques and its speedup.
 -- techniques and technique_pairs read this view. A kernel without any technique counts as well.
--- Weak tasks are left out (counted_speedups).
+-- Trivial tasks are left out (counted_speedups).
 SELECT
     speeds.kernel_id,
     speeds.task_id,

@@ -2,7 +2,7 @@
 -- reason is the first of these that applies: the evaluation does not count, because a newer
 -- version of its evaluator or this lake itself has judged the kernel, or because its protocol
 -- is training or shape; the kernel is wrong, computes another function than the task
--- (nonequivalent), or is quarantined; the task is weak (weak_tasks); other work ran on the host
+-- (nonequivalent), or is quarantined; the task is trivial (weak_tasks); other work ran on the host
 -- (contended); the answers of timed calls were not checked (unverified); a flag of the verdict
 -- keeps the kernel out of rankings; every baseline is too short for the clock; the samples are
 -- impossible or too few; the session is disturbed (clocked_timings). A session without a row
@@ -29,7 +29,7 @@ judged AS (
             WHEN NOT counted.correct THEN 'the kernel is wrong'
             WHEN nonequivalent.kernel_id IS NOT NULL THEN 'computes another function than the task'
             WHEN quarantined.kernel_id IS NOT NULL THEN 'the kernel is quarantined'
-            WHEN weak_tasks.task_id IS NOT NULL THEN 'the task is weak'
+            WHEN weak_tasks.task_id IS NOT NULL THEN 'the task is trivial'
             WHEN evaluations.contended THEN 'contended: other work ran on the host'
             WHEN evaluations.unverified THEN 'answers of timed calls were not checked'
             WHEN NOT counted.ranks_nothing THEN NULL

@@ -155,7 +155,7 @@ def test_decisions_are_appended_and_the_latest_counts(writer: store.Writer, lake
     assert kernel_id == kernel["kernel_id"]
     with store.open(lake_url) as lake:
         rows = sweep.list_findings(lake, kernel["kernel_id"][:8]).to_pylist()
-    assert {(row["detector"], row["standing"]) for row in rows} == {
+    assert {(row["detector"], row["decision"]) for row in rows} == {
         ("ast@1", "dismissed"),
         ("person@1", "confirmed"),
     }

@@ -84,11 +84,11 @@ def test_tasks_are_audited_once_and_verdicts_on_weak_ones_say_so(lake_with_tasks
     options = ("--on", "cpu", "--lake", lake_with_tasks)
     done = evaluators("tasks", *options)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("task_audits +2 (1 weak, 1 cannot be run) → snapshot ")
+    assert done.stdout.startswith("task_audits +2 (1 trivial, 1 cannot be run) → snapshot ")
     lines = done.stderr.splitlines()
     assert [line.split()[:3] for line in lines[:3]] == [[str(n), "of", "3"] for n in (1, 2, 3)]
     weak, broken, *_ = (line for line in lines[3:] if ":" in line)
-    assert weak.split() == ["weak:", "nothing", "mean,", "other_inputs,", "zeros"]
+    assert weak.split() == ["trivial:", "nothing", "mean,", "other_inputs,", "zeros"]
     assert broken.startswith("cannot be run: broken")
     assert "forward() failed" in done.stderr
     with store.open(lake_with_tasks) as lake:

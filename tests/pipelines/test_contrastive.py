@@ -92,7 +92,7 @@ def test_a_clock_can_be_chosen_and_is_named(rows: Rows, lake_of, make_job, rows_
 def test_only_good_kernels_of_the_same_task_are_shown(
     lake, known_ids: Known, make_job, rows_of, strategy, purpose
 ) -> None:
-    request = Request(purpose=purpose, include_weak=True)
+    request = Request(purpose=purpose, include_trivial=True)
     job = make_job(lake, strategy=strategy, per_task=30, exemplars=3, request=request)
     names = {kernel: name for name, kernel in known_ids.kernels.items()}
     found = rows_of(job)
@@ -127,7 +127,7 @@ def test_tasks_with_too_little_to_show_are_counted(lake, make_job) -> None:
     dataset = materialize.preview_dataset(make_job(lake))
     assert dataset.rows == 3
     assert dataset.dropped == {
-        "task: weak": 1,
+        "task: trivial": 1,
         "task: test split": 1,
         "kernel: quarantined": 1,
         "task: no kernel to show": 1,

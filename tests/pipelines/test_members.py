@@ -337,5 +337,5 @@ def test_eval_purpose_asks_for_test_tasks_in_every_pipeline(lake, make_job, rows
 
 
 def test_a_degenerate_task_takes_part_when_asked(lake, make_job, rows_of) -> None:
-    found = rows_of(make_job(lake, rl_prompts, request=Request(include_weak=True)))
+    found = rows_of(make_job(lake, rl_prompts, request=Request(include_trivial=True)))
     assert "zeros_like" in {row["task"] for row in found}

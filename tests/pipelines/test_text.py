@@ -14,9 +14,8 @@ from jinja2 import UndefinedError
 from pipeline_lakes import Rows, code_of
 
 from pipelines import contrastive_batch, fence, prompt_id, render, render_files, template_hash
-from pipelines.cli.app import describe
 from pipelines.contract import Kernel, Row, Task
-from store.commandline import echo, members
+from store.commandline import echo
 from store.errors import UnknownName
 
 ROOT = Path(__file__).parents[2]
@@ -114,10 +113,3 @@ def test_prompt_id_is_that_of_the_messages() -> None:
 def test_control_characters_are_shown_escaped(capsys: pytest.CaptureFixture[str]) -> None:
     echo.print_foreign("a\x1b[2Jb\n\tc\u202ed")
     assert capsys.readouterr().out == "  | a\\x1b[2Jb\n  |     c\\u202ed\n"
-
-
-def test_every_option_is_documented() -> None:
-    for one in members.find_members("pipelines").values():
-        for line in describe(one, one.load()).splitlines():
-            if line.startswith("  --"):
-                assert re.fullmatch(r"  --[a-z-]+ +\S.* \[.*\]", line), (one.name, line)

@@ -284,7 +284,7 @@ def test_sql_may_come_from_standard_input_or_a_file(
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (("query", "DROP TABLE kernels"), "a DROP statement cannot be run here"),
+        (("query", "DROP TABLE kernels"), "DROP statements cannot be run here"),
         (("query", "FROM '/etc/passwd'"), "is a file or no name at all"),
         (("query", "FROM kernal"), 'Did you mean "kernels"?'),
         (("query", "SELECT nothing FROM kernels"), "nothing"),
@@ -558,7 +558,7 @@ def test_the_shell_answers_until_the_end(run: Run, filled_lake: Path) -> None:
     typed = "SELECT count(*)\n  AS n FROM kernels;\nDROP TABLE kernels;\n.tables\nSELECT 2 AS two"
     ended = run("shell", "--lake", filled_lake, stdin=typed)
     assert ended.code == 0
-    assert "error: a DROP statement cannot be run here" in ended.err
+    assert "error: DROP statements cannot be run here" in ended.err
     for word in (" n ", "timings", "leaderboard", "two"):
         assert word.strip() in ended.out
 

@@ -57,9 +57,9 @@ def test_a_weak_task_is_left_out_and_said_to_be_unless_it_is_included(
     ranked, notes = query(lake_with_weak_task, "--format", "json")
     assert ranked == ["fine"]
     assert notes.splitlines()[-1] == (
-        "left out: 1 weak task, which a trivial answer passes (--include-weak)"
+        "left out: 1 trivial task, which an answer without its inputs passes (--include-trivial)"
     )
-    ranked, notes = query(lake_with_weak_task, "--format", "json", "--include-weak")
+    ranked, notes = query(lake_with_weak_task, "--format", "json", "--include-trivial")
     assert ranked == ["fine", "weak"]
-    assert "weak task" not in notes
-    assert "weak task" not in query(lake_with_weak_task, "--format", "json", "--quiet")[1]
+    assert "trivial task" not in notes
+    assert "trivial task" not in query(lake_with_weak_task, "--format", "json", "--quiet")[1]

@@ -122,9 +122,9 @@ def test_case_studies_say_why_a_claim_is_not_compared(lake: store.Lake) -> None:
     assert {row["task"]: (row["measured"], row["ours"]) for row in rows} == {
         HONEST: (2.0, "holds"),
         RENAMED: (None, "another function"),
-        CONSTANT: (None, "weak task"),
+        CONSTANT: (None, "trivial task"),
         WRONG: (None, "incorrect"),
-        WEAK_AND_WRONG: (None, "weak task"),
+        WEAK_AND_WRONG: (None, "trivial task"),
     }
 
 
@@ -162,7 +162,7 @@ def test_the_report_says_how_many_weak_tasks_its_figures_leave_out(lake: store.L
     for section in list_sections(lake):
         if section.title in ("Speedup", "Best kernels"):
             answer = answer_section(lake, section)
-            assert "2 weak tasks, which trivial answers pass (--include-weak)" in answer.about
+            assert "2 trivial tasks, which an answer without their inputs passes" in answer.about
             assert "1 kernel that computes a different function" in answer.about
     assert {row["n"] for row in ask(lake, "report/quantiles")} == {1}
 

@@ -31,7 +31,7 @@ REASONS: dict[str, dict[str, str]] = {
     },
     "cheat": dict.fromkeys(("gpu", "latency"), QUARANTINED),
     "wrong": dict.fromkeys(("gpu", "latency"), "the kernel is wrong"),
-    "on a weak task": dict.fromkeys(("gpu", "latency"), "the task is weak"),
+    "on a weak task": dict.fromkeys(("gpu", "latency"), "the task is trivial"),
     "training": dict.fromkeys(("gpu", "latency"), "its evaluation does not count"),
 }
 """Name of a kernel to the clocks by which its session ranks nothing, with the reason."""

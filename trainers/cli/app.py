@@ -90,23 +90,13 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     """
     trainer = members.find_member("trainers", name)
     module = _load(trainer)
-    hints = typing.get_type_hints(module.Config, include_extras=True)
-
-    def name_option(field: str) -> str:
-        notes = getattr(hints[field], "__metadata__", ())
-        named = [name for note in notes if isinstance(note, Parameter) for name in note.name or ()]
-        return named[0] if named else f"--{field.replace('_', '-')}"
-
     lines = [f"{trainer.name}: {trainer.about}", *members.doc_lines(trainer.file), "", "Options"]
-    for option in dataclasses.fields(module.Config):
-        default = option.default
-        shown = "" if default is None or default == () else f" = {default}"
-        lines.append(f"  {name_option(option.name)}{shown}")
+    lines += members.list_options(module.Config)
     for preset, values in _list_presets(module).items():
         lines += ["", f"--preset {preset}"]
         for field, value in values.items():
             text = " ".join(value) if isinstance(value, tuple) else json.dumps(value).strip('"')
-            lines.append(f"  {name_option(field)} {text}")
+            lines.append(f"  {members.name_option(module.Config, field)} {text}")
     lines += ["", f"`trainers run {trainer.name} --help` explains each option."]
     echo.print_lines("\n".join(lines))
 
@@ -381,7 +371,7 @@ def _find_run(lake: store.Lake, run: str) -> str:
         "run with attempts",
         run,
         [str(row["run_id"]) for row in matches.rows()],
-        'store query "SELECT run_id, count(*) FROM generations GROUP BY run_id" lists them.',
+        '`store query "SELECT run_id, count(*) FROM generations GROUP BY run_id"` lists them.',
     )
 
 

@@ -174,7 +174,7 @@ def render_prompts(
     a prompt without exemplars.
 
     The seed is that of the step (`derive_step_seed`). Raises LeakageFound: a task is not of the
-    draw's purpose, or is weak.
+    draw's purpose, or is trivial.
     """
     times = Counter(wanted)
     known: dict[str, list[ShownPrompt]] = {}
@@ -195,9 +195,8 @@ def render_prompts(
         ).rows()
         if weak:
             raise LeakageFound(
-                f"task {weak[0]['task_id'][:12]} is weak, so trivial answers pass it "
-                f"({len(weak)} such)",
-                "Make the list again by `pipelines run rl-prompts`, without --include-weak.",
+                f"task {weak[0]['task_id'][:12]} is trivial ({len(weak)} such)",
+                "Make the list again by `pipelines run rl-prompts`, without --include-trivial.",
             )
         raise LeakageFound(
             f"task {foreign[0][:12]} is not one for --purpose {draw.purpose} ({len(foreign)} such)",

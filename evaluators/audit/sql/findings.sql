@@ -1,10 +1,10 @@
 -- One row per finding, of one kernel or of all: what still waits for a decision comes first.
 SELECT
     finding_id, kernel_id, class, confidence, line, quote,
-    coalesce(decision, 'open') AS standing, decided_by, why,
+    coalesce(finding_standings.decision, 'open') AS decision, decided_by, why,
     detector || '@' || detector_version AS detector
 FROM finding_standings
 WHERE $kernel_id IS NULL OR kernel_id = $kernel_id
 ORDER BY
-    list_position(['open', 'confirmed', 'dismissed'], coalesce(decision, 'open')),
+    list_position(['open', 'confirmed', 'dismissed'], decision),
     confidence DESC NULLS FIRST, kernel_id, line, finding_id

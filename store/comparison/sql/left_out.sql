@@ -87,7 +87,7 @@ measured AS (
 SELECT
     names.task,
     CASE
-        WHEN weak_tasks.task_id IS NOT NULL THEN 'weak task, which a trivial answer passes'
+        WHEN weak_tasks.task_id IS NOT NULL THEN 'trivial task'
         WHEN a.task_id IS NULL AND $by = 'author' THEN 'not tried by A'
         WHEN b.task_id IS NULL AND $by = 'author' THEN 'not tried by B'
         WHEN a.task_id IS NULL THEN 'not judged by A'

@@ -51,15 +51,15 @@ def draw_medians(name: str, rows: Mapping[str, Row], over: str = "") -> str:
 
 
 def tell_medians(rows: list[Row]) -> Told:
-    """Tell the median speedup over eager, and over the hardest baseline."""
-    first, hardest = rows[0], min(rows, key=itemgetter("p50"))
+    """Tell the median speedup over eager, and over the fastest baseline."""
+    first, lowest = rows[0], min(rows, key=itemgetter("p50"))
     sentence = (
         f"The median speedup over {first['baseline']} is {show_times(first, 'p50')}: best kernels "
         f"of {first['n']} tasks of {first['suite']} on {first['device']}."
     )
-    if hardest is not first:
-        over = f"{hardest['baseline']}, the baseline that is hardest to beat"
-        sentence += f" Over {over}, it is {show_times(hardest, 'p50')}."
+    if lowest is not first:
+        over = f"{lowest['baseline']}, the fastest baseline"
+        sentence += f" Over {over}, it is {show_times(lowest, 'p50')}."
     return sentence, draw_medians("medians", {row["baseline"]: row for row in rows})
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 from store.commandline.display import list_rows
 from store.errors import FlywheelError, UnknownName
-from store.explore.page.tables import build_address
+from store.explore.page.tables import build_address, heading
 from store.lake.sql_files import SqlQuestion, read_question
 from store.schema.sql_text import quote_values
 
@@ -341,7 +341,7 @@ async def list_choices(view: View, *names: str) -> list[Choice]:
     async def make_choice(name: str) -> Choice:
         rows = await view.rows(f"choices/{files.get(name, f'{name}s')}")
         options = [str(next(iter(row.values()))) for row in rows]
-        return Choice(name=name, label=name.capitalize(), options=options)
+        return Choice(name=name, label=heading(name).capitalize(), options=options)
 
     return list(await asyncio.gather(*map(make_choice, names)))
 

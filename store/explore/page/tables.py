@@ -21,6 +21,10 @@ _RATIOS = ("mean", "max", "min", "p5", "p25", "p50", "p75", "p95", "geomean", "s
 # Headings of columns whose SQL name would not do.
 _HEADINGS = {
     "p50": "median",
+    "policy": "author",
+    "policies": "authors",
+    "weak": "trivial",
+    "standing": "decision",
     "faster": f">{SPACE}1.01{TIMES}",
     "mean_missing_as_1": "mean, missing = 1",
     "geomean_missing_as_1": "geomean, missing = 1",

@@ -31,7 +31,7 @@ async def build(view: View) -> Page:
         title=attempt["generation_id"][:13],
         facts=[
             Fact(name="Task", text=attempt["task"], link=f"/task/{attempt['task_id']}"),
-            Fact(name="Policy", text=attempt["policy"] or "unknown"),
+            Fact(name="Author", text=attempt["policy"] or "unknown"),
             Fact(name="Run", text=run and f"{attempt['run']} {run[:8]}",
                  link=f"/run/{quote(run or '', safe='')}"),
             Fact(name="Kernel", text=kernel and kernel[:12], link=f"/kernel/{kernel}"),

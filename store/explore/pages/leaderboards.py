@@ -1,4 +1,4 @@
-"""Leaderboards: policies by suite, level, device and baseline, distributions and best kernels."""
+"""Leaderboards: authors by suite, level, device and baseline, distributions and best kernels."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ async def build(view: View) -> Page:
     if len(text) < _FEWEST_CHARACTERS:
         return Page(
             title="Search",
-            intro="Finds kernels by id, tasks, runs and policies by name, and code and messages.",
+            intro="Finds kernels by id, tasks, runs and authors by name, and code and messages.",
             choices=[choice],
             panels=[Panel(name="languages")],
         )

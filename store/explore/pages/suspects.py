@@ -18,7 +18,7 @@ _LEAST_CONFIDENCE = 0.5
 async def build(view: View) -> Page:
     """Return the page."""
     [kind] = await list_choices(view, "class")
-    standing = Choice(name="standing", label="Standing", options=_STANDINGS, default="open")
+    standing = Choice(name="standing", label="Decision", options=_STANDINGS, default="open")
     choices = [standing, kind]
     values = {one.name: view.choose(one) for one in choices}
     # A tag that honest kernels carry is shown only to those who ask for its class.

@@ -45,7 +45,7 @@ async def build(view: View) -> Page:
     values: dict[str, Any] = {"task": task["task_id"]}
     suite = f"{task['suite'] or 'none'} {task['suite_revision'] or ''}"
     level = "" if task["level"] is None else f", level {task['level']}"
-    weak = "an answer without work passes it" if task["degenerate"] else ""
+    trivial = "an answer without work passes it" if task["degenerate"] else ""
     choices: list[Choice] = []
     if tab == "kernels":
         choices, chosen = await _choose(view, task["task_id"])
@@ -71,7 +71,7 @@ async def build(view: View) -> Page:
             Fact(name="Suite", text=f"{suite}{level}"),
             Fact(name="Family", text=task["family"], link=f"/tasks?family={task['family']}"),
             Fact(name="Split", text=task["split"]),
-            Fact(name="Weak", text=weak, tone="bad"),
+            Fact(name="Trivial", text=trivial, tone="bad"),
             Fact(name="Id", text=task["task_id"][:12]),
         ],
         tabs=_TABS,
@@ -86,7 +86,7 @@ async def _choose(view: View, task_id: str) -> tuple[list[Choice], dict[str, str
     timed_by = await list_choices(view, "clock", "precision")
     choices = [
         *_list_places(view, places, {one.name: one.options or () for one in timed_by}),
-        Choice(name="policy", label="Policy", placeholder="any"),
+        Choice(name="policy", label="Author", placeholder="any"),
         Choice(name="language", label="Language", placeholder="any"),
         Choice(name="lines", label="At most lines", placeholder="any"),
     ]

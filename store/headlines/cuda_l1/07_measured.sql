@@ -3,10 +3,10 @@
 -- the kernel is correct and the claimed speedup is inside the measured interval, or if the
 -- measured speedup is within 10 % of the claim. It is exceeded if the kernel is faster than
 -- that. It falls if the kernel is wrong or slower on the GPU that the claim is for; on another
--- GPU a claim neither holds nor falls. weak counts claims on weak tasks, which trivial answers
--- pass, and another_function those of other correct kernels that compute another function than
--- the task. Neither kind holds, is exceeded or falls; timed and the speedups leave both out.
--- Empty: Nothing measured yet: no evaluator has judged a released kernel in this lake (evaluators list)
+-- GPU a claim neither holds nor falls. weak counts claims on trivial tasks, and another_function those of other
+-- correct kernels that compute another function than the task. Neither kind holds, is exceeded or falls; timed and the speedups leave both out.
+-- Empty: Nothing measured yet: no evaluator has judged a released kernel in this lake (evaluators
+-- list)
 SELECT
     device,
     gpu AS claimed_on,

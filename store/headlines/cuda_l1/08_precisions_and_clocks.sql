@@ -1,12 +1,13 @@
 -- The same by precision and clock
 -- Claims for the GPU that this lake measured on, under each precision and by each clock:
 -- gpu is device work alone, latency one call on an idle GPU, throughput calls back to back. weak
--- counts kernels of weak tasks, which trivial answers pass, and another_function other correct
--- kernels that compute another function than the task. quiet counts kernels with a session that is
--- not disturbed, without both; the speedups are over eager, of those alone. The whole interval of an exceeded claim lies
--- above 1.1 of it, and that of a slower kernel below 0.9 of the claim. faster counts kernels that
--- are faster than eager.
--- Empty: Nothing measured yet: no evaluator has judged a released kernel on the GPU that its claim is for
+-- counts kernels of trivial tasks, which an answer without their inputs passes, and
+-- another_function other correct kernels that compute another function than the task. quiet counts
+-- kernels with a session that is not disturbed, without both; the speedups are over eager, of those
+-- alone. The whole interval of an exceeded claim lies above 1.1 of it, and that of a slower kernel
+-- below 0.9 of the claim. faster counts kernels that are faster than eager.
+-- Empty: Nothing measured yet: no evaluator has judged a released kernel on the GPU that its claim
+-- is for
 WITH claims AS (
     FROM claimed_speedups WHERE source = 'cuda-l1' AND baseline = 'eager' AND released
 ),

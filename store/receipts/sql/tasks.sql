@@ -1,4 +1,4 @@
--- Tasks that a kernel was judged on, and whether they are weak.
+-- Tasks that a kernel was judged on, and whether they are trivial.
 SELECT
     tasks.task_id,
     tasks.code,

@@ -1,11 +1,10 @@
--- One row per snapshot: who made it, why, what changed, and the tags that name it.
+-- One row per snapshot: who made it, why, and the tags that name it.
 SELECT
     snapshots.snapshot_id AS snapshot,
     snapshots.snapshot_time AS committed_at,
     coalesce(snapshots.author, 'lake') AS author,
     coalesce(snapshots.commit_message, 'new lake') AS message,
-    string_agg(current_tags.name, ', ' ORDER BY current_tags.name) AS tags,
-    snapshots.commit_extra_info AS extra
+    string_agg(current_tags.name, ', ' ORDER BY current_tags.name) AS tags
 FROM ducklake_snapshots('lake') AS snapshots
 LEFT JOIN current_tags USING (snapshot_id)
 GROUP BY ALL

@@ -1,6 +1,6 @@
 -- One row per kernel, task, workload and device with a speedup over eager: whether it may leave.
 -- left_out says why not; it is NULL for a kernel that may, if its license permits it. Equivalence,
--- quarantine and weak tasks are those of the views.
+-- quarantine and trivial tasks are those of the views.
 -- Parameters: task (an id, NULL for every task).
 WITH labels AS (
     SELECT task_id, suite, suite_revision, "level", task, title, family, degenerate

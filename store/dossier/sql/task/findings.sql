@@ -1,13 +1,13 @@
 -- What detectors saw in kernels for the task, the surest first.
 --
--- key columns: kernel, class, standing, line, quote
+-- key columns: kernel, class, decision, line, quote
 SELECT
     left(finding_standings.kernel_id, 12) AS kernel,
     finding_standings.class,
     finding_standings.line,
     left(finding_standings.quote, 70) AS quote,
     finding_standings.confidence,
-    coalesce(finding_standings.decision, 'open') AS standing
+    coalesce(finding_standings.decision, 'open') AS decision
 FROM finding_standings
 SEMI JOIN (
     SELECT kernel_id FROM generations WHERE task_id = $task_id

@@ -1,4 +1,4 @@
--- Policies
+-- Authors
 SELECT DISTINCT name
 FROM policies
 ORDER BY name

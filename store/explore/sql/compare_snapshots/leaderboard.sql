@@ -1,5 +1,5 @@
 -- Leaderboard
--- All levels, best of all policies, over eager. The first question at an old snapshot takes long.
+-- All levels, best of all authors, over eager. The first question at an old snapshot takes long.
 -- Empty: No kernel had a verdict at this snapshot.
 SELECT
     suite || ' ' || suite_revision AS suite, p50, p50_low, p50_high, n, device, clock,

@@ -1,6 +1,6 @@
 -- Records in between
--- Sessions after snapshot A that are faster than eager and than any session before. Weak tasks are
--- left out.
+-- Sessions after snapshot A that are faster than eager and than any session before. Trivial tasks
+-- are left out.
 -- Empty: No session after snapshot A set a new best speedup.
 SELECT
     task, speedup, speedup_low, speedup_high, device, clock, previous_low, policy, kernel_id,

@@ -1,6 +1,6 @@
 -- Best kernel of each task
 -- The kernel with the highest lower end of the interval. Quarantined kernels, kernels that
--- compute another function, and weak tasks are left out. fragile lists the robustness checks
+-- compute another function, and trivial tasks are left out. fragile lists the robustness checks
 -- that a kernel fails; such a kernel ranks. shapes: at how many other shapes that were tried it
 -- is correct, and its worst speedup over eager there.
 SELECT

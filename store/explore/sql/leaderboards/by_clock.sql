@@ -1,5 +1,5 @@
 -- By clock and precision
--- One best kernel of each task and policy by each clock and precision that was measured. The clock
+-- One best kernel of each task and author by each clock and precision that was measured. The clock
 -- gpu is a GPU's own work, latency is one call on an idle device, and throughput is calls in a row.
 -- ranks marks the clock and precision of the other tables.
 -- Empty: No correct kernel has a quiet timing session that matches these filters.

@@ -1,6 +1,6 @@
 -- Distribution of speedups
 -- Share of ranked kernels whose speedup is at most a value. A line that is at 40 % at 1× says that
--- 40 % of the kernels are no faster than the baseline. Weak tasks are left out.
+-- 40 % of the kernels are no faster than the baseline. Trivial tasks are left out.
 -- Empty: No correct kernel has a quiet timing session yet: evaluators run.
 WITH placed AS (
     SELECT

@@ -1,7 +1,7 @@
 -- Leaderboard
--- One best kernel of each task and policy, chosen by the lower end of its interval. n tasks have a
--- speedup; correct counts tasks with a correct kernel, out of the decided tasks. Policy any is the
--- best of all policies. The last means read a task without a speedup as 1.
+-- One best kernel of each task and author, chosen by the lower end of its interval. n tasks have a
+-- speedup; correct counts tasks with a correct kernel, out of the decided tasks. Author any is the
+-- best of all authors. The last means read a task without a speedup as 1.
 -- Empty: Nothing matches these filters. Without a filter, no kernel has a verdict yet: run
 -- Empty: `evaluators run`.
 SELECT

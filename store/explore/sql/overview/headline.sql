@@ -1,6 +1,6 @@
 -- Headline speedups
 -- Best kernel of each task over eager, on each device: the median over n tasks with its interval,
--- and the share of tasks with a correct kernel. Weak tasks and cheating kernels are left out.
+-- and the share of tasks with a correct kernel. Trivial tasks and cheating kernels are left out.
 -- Empty: No kernel has a verdict yet. `evaluators run` judges kernels.
 SELECT
     suite || ' ' || suite_revision AS suite,

@@ -1,6 +1,6 @@
 -- Newest records
 -- Sessions that are faster than eager and than any session before for their task and device, by
--- the lower end of the interval. Weak tasks are left out.
+-- the lower end of the interval. Trivial tasks are left out.
 SELECT
     task, speedup, speedup_low, speedup_high, device, clock, previous_low, policy, kernel_id,
     measured_at, task_id

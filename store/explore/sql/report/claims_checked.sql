@@ -4,7 +4,7 @@
 -- interval, or if the measured speedup is within 10 % of the claim. It is exceeded if the kernel
 -- is faster than that. It falls if the kernel is wrong or slower, but only on the GPU that the
 -- claim is about; falls is empty for other GPUs. wrong counts kernels that are not correct.
--- Three kinds of claims are neither confirmed nor refuted: those on weak tasks (weak), which
+-- Three kinds of claims are neither confirmed nor refuted: those on trivial tasks (weak), which
 -- trivial answers pass and which no other column but judged includes; those of correct kernels
 -- that compute another function than the task; and those of other correct kernels without a
 -- quiet session. ratio is the measured speedup over the claimed one.

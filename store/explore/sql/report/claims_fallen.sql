@@ -1,8 +1,8 @@
 -- Claims that fall
 -- The largest claims that fall: on the GPU of the claim, the kernel is wrong or slower than
 -- claimed. Each kernel is listed once, with its largest claim. A wrong kernel has no speedup,
--- whatever its time. A claim on a weak task, or of a correct kernel that computes another function,
--- does not fall.
+-- whatever its time. A claim on a trivial task, or of a correct kernel that computes another
+-- function, does not fall.
 -- Empty: No claim falls on the GPU that it is for.
 WITH largest AS (
     SELECT *

@@ -1,7 +1,8 @@
 -- Claimed and measured speedups
 -- One point per claim over eager of a correct kernel with a quiet session, with the measured
--- interval. Kernels that compute another function and weak tasks have no point. Claim and measurement agree on the diagonal. faster here and slower here mean that
--- the claim is about another GPU, where it may be true. A chart shows at most 800 claims.
+-- interval. Kernels that compute another function and trivial tasks have no point. Claim and
+-- measurement agree on the diagonal. faster here and slower here mean that the claim is about
+-- another GPU, where it may be true. A chart shows at most 800 claims.
 -- Empty: No claimed kernel has a quiet timing session yet: store import cuda-l1, then evaluators run.
 SELECT
     "source", gpu, device, claimed, measured, measured_low, measured_high,

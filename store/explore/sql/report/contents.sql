@@ -12,7 +12,7 @@ FROM (
     UNION ALL
     SELECT
         2, 'tasks audited for answers without work', count(DISTINCT task_id),
-        (SELECT count(*) FROM weak_tasks), 'weak, by audit or label: left out of tables'
+        (SELECT count(*) FROM weak_tasks), 'trivial, by audit or label: left out of tables'
     FROM task_audits
     UNION ALL
     SELECT

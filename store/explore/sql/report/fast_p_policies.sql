@@ -1,7 +1,7 @@
--- fast_p by policy, against eager
--- The same with one line per policy, over the tasks that it attempted: the six policies that solve
+-- fast_p by author, against eager
+-- The same with one line per author, over the tasks that it attempted: the six authors that solve
 -- the most tasks. low and high are Wilson's 95 % interval of a share of n tasks.
--- Empty: Fewer than two policies have been judged on one device.
+-- Empty: Fewer than two authors have been judged on one device.
 WITH shares AS (
     SELECT
         fast_p.suite || ' ' || fast_p.suite_revision AS suite, fast_p.device, fast_p.policy_id,

@@ -1,10 +1,10 @@
 -- All levels
--- One best kernel per task and policy, chosen by the lower bound of its speedup. n tasks have a
+-- One best kernel per task and author, chosen by the lower bound of its speedup. n tasks have a
 -- correct kernel with a quiet session against the baseline. success counts tasks with a correct
 -- kernel, timed or not; the next column counts tasks above 1.01×. The last columns read a task
--- without a speedup as 1.0. pending tasks wait for a verdict and are in no figure. Weak tasks,
--- which a trivial answer passes, are left out; one mean includes them. Policy any is the best of
--- all policies. The table shows it and the ten policies that solve the most tasks.
+-- without a speedup as 1.0. pending tasks wait for a verdict and are in no figure. Trivial tasks,
+-- which a trivial answer passes, are left out; one mean includes them. Author any is the best of
+-- all authors. The table shows it and the ten authors that solve the most tasks.
 -- Empty: No kernel has been judged yet: evaluators run.
 WITH shown AS (
     SELECT

@@ -1,5 +1,5 @@
 -- Median speedup over each baseline
--- Best kernel of each task over all policies; n tasks, with the exact 95 % interval of the median.
+-- Best kernel of each task over all authors; n tasks, with the exact 95 % interval of the median.
 -- A kernel that is faster than eager alone may be slower than one flag of PyTorch.
 -- Empty: No correct kernel has a quiet timing session yet: evaluators run.
 SELECT

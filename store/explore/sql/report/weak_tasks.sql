@@ -1,7 +1,7 @@
--- Weak tasks
+-- Trivial tasks
 -- Tasks whose newest audit accepts a constant, the inputs or an earlier answer. A speedup on such a
 -- task means little.
--- Empty: No task is known to be weak: evaluators tasks looks.
+-- Empty: No task is known to be trivial: evaluators tasks looks.
 SELECT
     task_names.task, left(task_names.title, 60) AS title,
     array_to_string(audit.passes, ', ') AS passes,

@@ -1,4 +1,4 @@
--- Runs and policies by name or id
+-- Runs and authors by name or id
 SELECT kind, name, run, created_at, run_id
 FROM (
     SELECT
@@ -7,7 +7,7 @@ FROM (
     WHERE contains(lower(name || ' ' || run_id), lower($q))
     UNION ALL
     SELECT
-        'policy', name, NULL, created_at, run_id
+        'author', name, NULL, created_at, run_id
     FROM policies
     WHERE contains(lower(name || ' ' || policy_id), lower($q))
 )

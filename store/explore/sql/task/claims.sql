@@ -1,12 +1,12 @@
 -- Claims against measurements
 -- Published speedups of kernels for this task, beside those measured here. A claim for another GPU
--- may be true there. A weak task and a kernel that computes another function confirm and refute
+-- may be true there. A trivial task and a kernel that computes another function confirm and refute
 -- nothing.
 -- Empty: No release states a speedup for this task.
 SELECT
     gpu, claimed, measured, measured_low, measured_high,
     CASE
-        WHEN weak THEN 'weak task'
+        WHEN weak THEN 'trivial task'
         WHEN status <> 'correct' THEN status
         WHEN NOT equivalent THEN 'another function'
         WHEN holds THEN 'holds'

@@ -29,7 +29,7 @@ SELECT
     task_names.family,
     coalesce(attempts.attempts, 0) AS attempts,
     task_names.split,
-    CASE WHEN task_names.degenerate THEN 'weak' END AS note,
+    CASE WHEN task_names.degenerate THEN 'trivial' END AS note,
     task_names.task_id, count(*) OVER () AS total, count(best.best) OVER () AS timed
 FROM task_names
 LEFT JOIN attempts ON attempts.task_id = task_names.task_id
