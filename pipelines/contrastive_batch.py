@@ -241,13 +241,13 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
             ),
             "drawn" if row["kernel_id"] in exemplars else "",
         )
-    words = scores.notes["differing scores"]
+    words = scores.notes["scores"]
     if not candidates.num_rows:
-        words = f"No two kernels differ, so that the task gets no prompt: {words}."
+        words = f"No two kernels differ, so that the task gets no prompt. Scores {words}."
     elif len(most) < len(intervals):
-        words = f"The {len(most)} fastest of {len(intervals)} kernels. Scores differ where {words}."
+        words = f"The {len(most)} fastest of {len(intervals)} kernels. Scores {words}."
     else:
-        words = f"Scores differ where {words}."
+        words = f"Scores {words}."
     return Group(chart, lines, Text(words))
 
 

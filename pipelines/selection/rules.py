@@ -100,7 +100,7 @@ def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Sel
         )
     [unaudited] = query(lake, sql("shared", "unaudited_tasks"), picked=picked).to_pylist()
     if unaudited["tasks"]:
-        note = {"not audited": f"{unaudited['tasks']} tasks (`evaluators tasks`)"}
+        note = {"unaudited": f"{unaudited['tasks']} tasks (`evaluators tasks`)"}
         selection = replace(selection, notes=selection.notes | note)
     tainted = query(
         lake,

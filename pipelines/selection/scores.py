@@ -115,12 +115,11 @@ def find_scores(
     counts.pop(None, None)
     notes = {"device": chosen} | ({"clock": clock} if clock else {})
     if evidence == "claimed":
-        notes["differing scores"] = (
-            f"published scores have no interval; from a ratio of {LEAST_PUBLISHED_RATIO} on, two "
-            "of them count as different"
+        notes["scores"] = (
+            f"differ from a ratio of {LEAST_PUBLISHED_RATIO} on, as published ones have no interval"
         )
     else:
-        notes["differing scores"] = "the interval of the ratio of two scores excludes 1"
+        notes["scores"] = "differ where the interval of the ratio of two excludes 1"
     if others and evidence == "measured":
         notes["other devices"] = f"{', '.join(others)} (choose one with --device)"
     return Scores(

@@ -33,7 +33,7 @@ from store.commandline.members import (
 )
 from store.commandline.outputs import write_file
 from store.comparison.compare import RESOLUTION, By, parse_share
-from store.errors import FIRST_ROWS, FlywheelError, UsageError
+from store.errors import FIRST_ROWS, FlywheelError, UnknownName, UsageError
 from store.lake.exclusions import Inclusions, describe_left_out
 from store.lake.sql_files import find_key_columns
 from store.mcp.serving import Address, AgentLimits
@@ -290,7 +290,10 @@ def describe(
             listing = reference.find_columns if find else reference.list_view_columns
             rows = listing(lake, table)
     else:
-        rows = reference.list_columns(catalog.load().table(table))
+        tables = catalog.load().tables
+        if table not in tables:
+            raise UnknownName.among("table or view", table, [*tables, *sql_files.list_views()])
+        rows = reference.list_columns(tables[table])
     if not rows:
         raise FlywheelError(
             f'no column of a table or view is about "{table}"', "`store views` lists all views."
@@ -1462,7 +1465,6 @@ def rejected(
     import pyarrow as pa
 
     import store
-    from store.errors import UnknownName
     from store.schema import catalog
     from store.writing import spool
 

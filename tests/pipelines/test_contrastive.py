@@ -388,10 +388,9 @@ def test_the_code_of_a_baseline_is_the_second_exemplar(
         "evidence": "claimed",
         "baseline": "eager",
         "device": "A100",
-        "differing scores": "published scores have no interval; from a ratio of 1.2 on, two of "
-        "them count as different",
+        "scores": "differ from a ratio of 1.2 on, as published ones have no interval",
         "speedups implied by two": "1 exemplars, named as such in the prompts",
-        "not audited": "1 tasks (`evaluators tasks`)",
+        "unaudited": "1 tasks (`evaluators tasks`)",
     }
 
 

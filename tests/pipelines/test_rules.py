@@ -300,13 +300,13 @@ def test_a_dataset_says_which_tasks_nobody_audited(
     for name, speedup in (("a", 2.0), ("b", 4.0)):
         rows.add_session(relu, rows.kernel(relu, code_of("relu", name)), speedup)
     job = make_job(lake_of(rows))
-    assert materialize.preview_dataset(job).notes["not audited"] == "1 tasks (`evaluators tasks`)"
+    assert materialize.preview_dataset(job).notes["unaudited"] == "1 tasks (`evaluators tasks`)"
     [sizes] = rows.tables["workloads"]
     with store.writer(lake_url, author="tests") as writer:
         audit = builders.task_audit(sizes, rows.tables["devices"][0], [])
         writer.append({"task_audits": [audit]}, "audits")
     with store.open(lake_url) as lake:
-        assert "not audited" not in materialize.preview_dataset(make_job(lake)).notes
+        assert "unaudited" not in materialize.preview_dataset(make_job(lake)).notes
 
 
 @pytest.mark.slow
