@@ -7,12 +7,24 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from store import ids
 from store.errors import FlywheelError, RowsRejected
 from store.receipts import figures, signing
-from store.receipts.receipt import MOST_BYTES, ROWS, ReceiptRefused, get_signed, read_receipt
+from store.receipts.receipt import (
+    MOST_BYTES,
+    ROWS,
+    ReceiptRefused,
+    canonicalize,
+    get_signed,
+    read_receipt,
+)
+from store.schema import catalog
+from store.writing.bundle import conform
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,14 +69,9 @@ def verify(
     receipt = read_receipt(data)
     done = Verification(receipt=receipt)
     done.checked.append(f"form: {len(data)} bytes in the canonical form, with their sha256")
-    _check_rows(receipt)
+    rows = _read_rows(receipt)
     kernel_id = receipt["kernel"]["kernel_id"]
-    try:
-        computed = figures.compute_figures(
-            receipt["rows"], kernel_id, receipt["device"], receipt["clock"]
-        )
-    except RowsRejected as error:
-        raise ReceiptRefused(f"the rows are none of a lake: {error.message}") from error
+    computed = figures.compute_figures(rows, kernel_id, receipt["device"], receipt["clock"])
     difference = figures.find_difference(receipt["figures"], computed)
     if difference is not None:
         raise ReceiptRefused(
@@ -105,12 +112,34 @@ def verify(
     )
 
 
-def _check_rows(receipt: Mapping[str, Any]) -> None:
-    """Raise ReceiptRefused if a row is about another kernel, task or workload than the receipt."""
+def _read_rows(receipt: Mapping[str, Any]) -> dict[str, pa.Table]:
+    """Return the rows of a receipt by table.
+
+    Raises ReceiptRefused if a row is none of its table, is written otherwise than `store receipt`
+    writes it, or is about another kernel, task or workload than the receipt.
+    """
     kernel_id, rows = receipt["kernel"]["kernel_id"], receipt["rows"]
-    tables = sorted(file.stem for file in ROWS.glob("*.sql"))
-    if sorted(rows) != tables:
-        raise ReceiptRefused(f"the tables of rows are {sorted(rows)!a:.200}, not {tables}")
+    names = sorted(file.stem for file in ROWS.glob("*.sql"))
+    if sorted(rows) != names:
+        raise ReceiptRefused(f"the tables of rows are {sorted(rows)!a:.200}, not {names}")
+    typed: dict[str, pa.Table] = {}
+    for name in names:
+        table = catalog.load().table(name)
+        try:
+            typed[name] = conform(table, rows[name])
+        except RowsRejected as error:
+            raise ReceiptRefused(f"the rows are none of a lake: {error.message}") from error
+        public = [one.name for one in table.columns.values() if one.sensitivity != "private"]
+        written = figures.to_json(typed[name].select(public))
+        given = [{table.renamed.get(one, one): row[one] for one in row} for row in rows[name]]
+        if canonicalize({name: written}) != canonicalize({name: given}):
+            raise ReceiptRefused(
+                f"a row of {name} has a private column, or a value in another form than a lake's",
+                "Ask its author for the file that `store receipt` wrote.",
+            )
+        keys = [str(row.get(table.key[0])) for row in written]
+        if keys != sorted(set(keys)):
+            raise ReceiptRefused(f"rows of {name} are out of order, or one is there twice")
     stated = {
         "task_id": {task["task_id"] for task in receipt["tasks"]},
         "workload_id": {row.get("workload_id") for row in rows["workloads"]},
@@ -127,6 +156,7 @@ def _check_rows(receipt: Mapping[str, Any]) -> None:
         parts = [row.get("task_id"), row.get("axes"), row.get("dtype")]
         if ids.compute_row_id("workload", None, parts) != row.get("workload_id"):
             raise ReceiptRefused("the id of a workload is not the hash of its task and axes")
+    return typed
 
 
 def check_code(receipt: Mapping[str, Any], code: Path) -> dict[str, str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, cast
 
 import duckdb
@@ -17,7 +17,7 @@ from store.lake.host import choose_scratch
 from store.lake.result import interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_view
 from store.schema import catalog
-from store.writing.bundle import conform
+from store.writing.bundle import Rows, conform
 
 if TYPE_CHECKING:
     from store.lake.reader import Lake
@@ -50,7 +50,7 @@ def read_figures(
 
 
 def compute_figures(
-    rows: Mapping[str, Sequence[Mapping[str, Any]]],
+    rows: Mapping[str, Rows],
     kernel_id: str,
     device: str | None,
     clock: str | None,
@@ -141,8 +141,8 @@ def find_difference(stated: Any, computed: Any, place: str = "") -> str | None:
         pairs = enumerate(zip(first, second, strict=True))
         found = (find_difference(*pair, f"{place}[{at}]") for at, pair in pairs)
         return next(filter(None, found), None)
-    else:
-        same = stated == computed
+    else:  # 7, 7.0 and True are equal in Python
+        same = type(stated) is type(computed) and stated == computed
     return None if same else f"{place} is {stated!a:.60}, and its rows give {computed!a:.60}"
 
 

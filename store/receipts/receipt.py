@@ -107,9 +107,9 @@ class Stated(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
 class Receipt(msgspec.Struct, forbid_unknown_fields=True, kw_only=True):
     """Everything that the numbers of one kernel are computed from, and these numbers."""
 
-    receipt: int
+    receipt: Annotated[int, msgspec.Meta(ge=1)]
     """Number of this schema."""
-    catalog: int
+    catalog: Annotated[int, msgspec.Meta(ge=1)]
     """Number of the schema of the tables in `rows`."""
     program: str
     """Version of kernel-flywheel that made the receipt."""
@@ -291,8 +291,10 @@ def read_receipt(data: bytes) -> dict[str, Any]:
                 "Verify it with that version: pip install --upgrade kernel-flywheel",
             )
     try:
+        if rb"\ud" in data:  # half a pair of surrogates, which no UTF-8 has
+            json.dumps(receipt, ensure_ascii=False).encode()
         msgspec.convert(receipt, Receipt)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
         raise ReceiptRefused(
             f"the receipt does not have the schema of receipts: {error}",
             "`store receipt --schema` prints it.",

@@ -17,7 +17,8 @@ from store.winners.selection import TaskWinners
 
 FORMAT = 1
 RUNTIME = Path(__file__).parent / "runtime"
-_INIT = '''"""The winner of {task!a}, with guards and the task's own code as the fallback."""
+# The name of a task is foreign text, which could end a docstring: only its function is named.
+_INIT = '''"""The winner of {function}, with guards and the task's own code as the fallback."""
 
 from pathlib import Path
 
@@ -122,7 +123,7 @@ def write_package(winners: TaskWinners, folder: Path) -> None:
         ],
     }
     files = {
-        "__init__.py": _INIT.format(task=winners.task, function=function),
+        "__init__.py": _INIT.format(function=function),
         "layers.py": _LAYERS.format(function=function, layer=layer),
         "guard.py": (RUNTIME / "guard.py").read_text("utf-8"),
         "winners.json": json.dumps(facts, indent=1) + "\n",

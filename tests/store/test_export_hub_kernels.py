@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import itertools
 import json
@@ -24,6 +25,8 @@ from store.exporters import hub_kernels
 from store.exporters.hub_kernels import Config
 from store.exporters.writing.run import export
 from store.receipts.check import verify
+from store.winners.package import write_package
+from store.winners.selection import TaskWinners
 
 BUILD = Path("build", "torch-universal")
 
@@ -328,14 +331,16 @@ def test_what_may_not_leave_stays(tmp_path: Path) -> None:
     suspect = builders.kernel("suspect", license="MIT")
     other = builders.kernel("other", license="MIT")
     hostile = builders.kernel("hostile", license="MIT", path="../../escape.py")
+    inside = {"path": "kernel/part.h", "code": "// a file in a file"}
+    nested = builders.kernel("nested", license="MIT", path="kernel", other_files=[inside])
     licensed = {"license": "MIT"}
     sizes, odd_sizes = builders.workload(task), builders.workload(odd)
     judged = [
         builders.evaluation(one, task, sizes, device, equivalent=one is not other)
-        for one in (kernel, unlicensed, suspect, other, hostile)
+        for one in (kernel, unlicensed, suspect, other, hostile, nested)
     ]
     lost = builders.evaluation(kernel, odd, odd_sizes, device, equivalent=True)
-    kernels = [kernel, unlicensed, suspect, other, hostile]
+    kernels = [kernel, unlicensed, suspect, other, hostile, nested]
     with store.writer(url, author="tests") as writer:
         writer.append(
             {
@@ -380,6 +385,21 @@ def test_what_may_not_leave_stays(tmp_path: Path) -> None:
         pytest.raises(ExportRefused, match="another function"),
     ):
         export(lake, hub_kernels, tmp_path / "all", Config())
+
+
+def test_the_name_of_a_task_is_no_code(tmp_path: Path) -> None:
+    name = '""";raise SystemExit("it ran");"""'
+    code = (Path(store.__file__).parent / "starter/tasks/diag_matmul.py").read_text()
+    task_id = store.ids.task_id(code)
+    write_package(
+        TaskWinners(
+            task_id=task_id, task=name, code=code, license=None, rows=[], kernels={}, models={}
+        ),
+        tmp_path / "build",
+    )
+    for file in ("__init__.py", "layers.py"):
+        text = (tmp_path / "build" / file).read_text()
+        assert not [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Raise)]
 
 
 def test_the_names_are_those_that_kernels_allows() -> None:

@@ -239,9 +239,13 @@ FORGERIES: dict[str, tuple[Any, str]] = {
     "a speedup": (lambda r: r["figures"]["pooled_speedups"][0].update(speedup=9.5), "9.5"),
     "a bound": (lambda r: r["figures"]["speedups"][0].update(speedup_low=1.99), "1.99"),
     "a verdict": (
-        lambda r: [row.update(status="correct", reason=None) for row in r["rows"]["evaluations"]],
+        lambda r: [
+            (row.update(status="correct"), row.pop("reason", None))
+            for row in r["rows"]["evaluations"]
+        ],
         "figures",
     ),
+    "a NULL": (lambda r: r["rows"]["evaluations"][0].update(reason=None), "another form"),
     "a hidden failure": (lambda r: r["rows"]["evaluations"].pop(), "figures"),
     "a left out session": (lambda r: r["rows"]["timings"].pop(0), "figures"),
     "a view that is not computed": (lambda r: r["figures"].update(leaderboard=[]), "leaderboard"),
@@ -262,7 +266,30 @@ FORGERIES: dict[str, tuple[Any, str]] = {
         "canonical",
     ),
     "no kernel": (lambda r: r.pop("kernel"), "kernel"),
-    "a surrogate": (lambda r: r["rows"]["runs"][0].update(name="\ud800"), "UTF-8"),
+    "a surrogate": (lambda r: r["rows"]["runs"][0].update(name="\ud800"), "surrogates"),
+    "a surrogate in a name": (lambda r: r["tasks"][0].update(name="\ud800"), "surrogates"),
+    "schema 0": (lambda r: r.update(receipt=0), "schema of receipts"),
+    "an id that is no text": (lambda r: r["rows"]["devices"][0].update(device_id={}), "device_id"),
+    "a whole number as a fraction": (
+        lambda r: [
+            row.update(evaluator_version=float(row["evaluator_version"]))
+            for row in r["rows"]["evaluations"]
+        ],
+        "another form",
+    ),
+    "a time in other words": (
+        lambda r: r["rows"]["runs"][0].update(
+            started_at=r["rows"]["runs"][0]["started_at"].replace("T", " ")
+        ),
+        "another form",
+    ),
+    "a private column": (lambda r: r["rows"]["evaluations"][0].update(log="x"), "private column"),
+    "a row twice": (lambda r: r["rows"]["timings"].append(r["rows"]["timings"][0]), "there twice"),
+    "another order": (lambda r: r["rows"]["timings"].reverse(), "out of order"),
+    "a figure in another form": (
+        lambda r: r["figures"]["speedups"][0].update(n=float(r["figures"]["speedups"][0]["n"])),
+        "its rows give",
+    ),
 }
 
 

@@ -193,13 +193,12 @@ class Winner:
         self.facts: dict[str, Any] = json.loads((folder / "winners.json").read_text("utf-8"))
         if self.facts.get("format") != FORMAT:
             raise ImportError(f"{folder} has format {self.facts.get('format')!r}, not {FORMAT}")
-        self.task = str(self.facts["task"])
         self.__name__ = self.__qualname__ = str(self.facts["function"])
-        self.__doc__ = f"Call the winner of {self.task}, or the task's own code."
+        self.__doc__ = f"Call the winner of {self.__name__}, or the task's own code."
         self._folder = folder
         code = _read_text(folder / "reference.py")
         if hashlib.sha256(code.encode()).hexdigest() != self.facts["task_id"]:
-            raise ImportError(f"{folder / 'reference.py'} is not the code of task {self.task}")
+            raise ImportError(f"{folder / 'reference.py'} is not the code of task {self.__name__}")
         # Workloads that were judged on devices of a kind that is not here are not made.
         kinds = {"cpu"} | ({"cuda"} if torch.cuda.is_available() else set[str]())
         rows = [row for row in self.facts["winners"] if row["kind"] in kinds]
@@ -473,7 +472,7 @@ class Winner:
     def _say(self, topic: str, text: str) -> None:
         if topic not in self._said:
             self._said.add(topic)
-            message = f"{self.task}: {text}; the task's own code runs instead"
+            message = f"{self.__name__}: {text}; the task's own code runs instead"
             # The warning points to the first caller outside of this file.
             level, frame = 2, sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
             while frame.f_back is not None and frame.f_code.co_filename == __file__:

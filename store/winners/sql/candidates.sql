@@ -21,6 +21,7 @@ SELECT
     evaluations.origin, evaluations.source_revision AS origin_revision,
     coalesce(fragile.flags, []) AS fragile, shapes.shapes,
     kernels.source, kernels.source_revision, kernels.license, tasks.license AS task_license,
+    list_append(list_transform(kernels.other_files, lambda one: one.path), kernels.path) AS paths,
     CASE
         WHEN NOT speeds.equivalent THEN 'another function than the task'
         WHEN withheld.kernel_id IS NOT NULL THEN withheld.reason
@@ -32,9 +33,13 @@ SELECT
             THEN 'several Python files or compiler flags'
         WHEN
             len(list_filter(
-                list_append(list_transform(kernels.other_files, lambda one: one.path), kernels.path),
-                -- Parts of a path begin with a letter, a digit or an underscore.
-                lambda path: NOT regexp_full_match(path, '(\w[\w.+-]*/)*\w[\w.+-]*')
+                paths,
+                -- Parts of a path begin with a letter, a digit or an underscore, and no file is the
+                -- folder of another.
+                lambda path:
+                    NOT regexp_full_match(path, '(\w[\w.+-]*/)*\w[\w.+-]*')
+                    OR len(path) > 200
+                    OR len(list_filter(paths, lambda other: starts_with(other, path || '/'))) > 0
             )) > 0
             THEN 'a path that is no plain name'
         WHEN
