@@ -33,10 +33,12 @@ gc.disable()
 GARBAGE_OBJECTS = 20_000
 """New objects after which garbage is collected."""
 LONGEST = (
-    "test_tiny.py", "test_types.py", "test_crash.py", "test_pool.py", "test_mcp_submissions.py",
+    "test_tiny.py", "test_types.py", "test_documents.py", "test_crash.py", "test_pool.py",
+    "test_mcp_submissions.py",
 )  # fmt: skip
 """Files whose tests start first: long ones, so that no worker ends alone with one of them, and
 files whose tests share judges, so that one worker runs them all and no other starts such judges."""
+TESTS = Path(__file__).parent
 TRAINERS = "trainers"
 """Folder of the tests and doctests that come next. One worker runs most of them, and the others,
 which take tests from the end of its list, need not import TRL."""
@@ -63,8 +65,24 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore files in all rooms; hooks of this file are asked about its own folder only."""
+    """Ignore files in all rooms; hooks of this file are asked about its own folder only.
+
+    Each worker of pytest-xdist begins to collect with another folder. In a new clone, all would
+    compile the same modules at the same time, which takes as long as importing them.
+    """
     config.pluginmanager.register(ModulesWithExamples())
+    worker = getattr(config, "workerinput", None)
+    given = [config.rootpath / name for name in config.args]
+    if worker is not None and TESTS in given:
+        parts = sorted(filter(count_tests, TESTS.iterdir()), key=count_tests, reverse=True)
+        parts += [path for path in given if path != TESTS]
+        first = int(worker["workerid"].removeprefix("gw")) % len(parts)
+        config.args[:] = map(str, parts[first:] + parts[:first])
+
+
+def count_tests(path: Path) -> int:
+    """Return the number of test files that a path is or has."""
+    return path.match("test_*.py") or len([*path.glob("**/test_*.py")])
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -91,7 +109,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("large"):
             item.add_marker(pytest.mark.slow)
     slow_sample.select(config, items)
-    items.sort(key=lambda item: (item.path.name not in LONGEST, TRAINERS not in item.path.parts))
+    items.sort(
+        key=lambda item: (
+            item.path.name not in LONGEST,
+            TRAINERS not in item.path.parts,
+            str(item.path),
+        )
+    )
     if not config.pluginmanager.hasplugin("rerunfailures"):
         return
     for item in items:
