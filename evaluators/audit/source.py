@@ -57,6 +57,7 @@ _BUILDS = (
     | split_names("Popen run call check_call check_output", "subprocess.")
     | split_names("CDLL PyDLL cdll.LoadLibrary", "ctypes.")
     | split_names("load_library", "torch.ops.")
+    | split_names("nvrtcCompileProgram", "cuda.bindings.nvrtc.", "cuda.nvrtc.")
     | {"importlib.util.spec_from_file_location"}
 )
 MODEL = "ModelNew"
@@ -206,7 +207,13 @@ class Module:
 
     @functools.cached_property
     def _builders(self) -> set[Function | None]:
-        return {self.owner(call) for call, name in self.calls if name in _BUILDS} - {None}
+        # A function around one that compiles or loads code does so, too.
+        return {
+            cast("Function", around)
+            for call, name in self.calls
+            if name in _BUILDS
+            for around in self.under(call, ast.FunctionDef, ast.AsyncFunctionDef)
+        }
 
     @functools.cached_property
     def _of_builders(self) -> set[str]:
@@ -572,11 +579,17 @@ def has_work(node: ast.AST) -> bool:
 
 
 def is_identity(node: ast.AST) -> bool:
-    """Say whether a comparison asks whether two names are one object, neither of them None."""
+    """Say whether a comparison asks whether two names are one object, neither of them None.
+
+    Whether `x.dtype is torch.bfloat16` says nothing about the object.
+    """
     return (
         isinstance(node, ast.Compare)
         and isinstance(node.ops[0], ast.Is | ast.IsNot)
-        and not any(isinstance(part, ast.Constant) for part in (node.left, *node.comparators))
+        and not any(
+            isinstance(part, ast.Constant) or getattr(part, "attr", None) in _ABOUT
+            for part in (node.left, *node.comparators)
+        )
     )
 
 

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 from evaluators.audit.source import Hit, Source, split_names
 
-VERSION = 3
+VERSION = 4
 _NETWORK = (
     "socket.",
     "urllib.request.",

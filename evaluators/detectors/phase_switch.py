@@ -2,10 +2,11 @@
 
 import ast
 from collections.abc import Iterator
+from typing import cast
 
 from evaluators.audit.source import Hit, Module, Source, read_self_attribute, split_names
 
-VERSION = 3
+VERSION = 4
 _CLOCKS = split_names("time perf_counter perf_counter_ns monotonic monotonic_ns time_ns", "time.")
 
 
@@ -21,7 +22,7 @@ def find(source: Source) -> Iterator[Hit]:
                     tested.add(getattr(part, "id", ""))
         graphs = any(name.endswith(("CUDAGraph", "cuda.graph")) for _, name in module.calls)
         for node in module.all(ast.AugAssign, ast.Assign):
-            if not module.is_hot(node):
+            if not module.is_hot(node) or _is_compiled(module, node):
                 continue
             for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
                 name = _kept_name(module, target)
@@ -39,6 +40,15 @@ def find(source: Source) -> Iterator[Hit]:
                 and _kept_name(module, call.args[0])
             ):
                 yield module.hit(call, 0.5)
+
+
+def _is_compiled(module: Module, node: ast.AST) -> bool:
+    """Say whether a node is in a function that CuTe compiles: its objects end with the launch."""
+    return any(
+        module.name(decorator) in {"cutlass.cute.jit", "cutlass.cute.kernel"}
+        for function in module.under(node, ast.FunctionDef)
+        for decorator in cast("ast.FunctionDef", function).decorator_list
+    )
 
 
 def _decides(module: Module, call: ast.Call) -> bool:

@@ -15,14 +15,16 @@ from evaluators.audit.source import (
     strip_views,
 )
 
-VERSION = 2
+VERSION = 3
 _IDENTITY = frozenset(("data_ptr", "_version", "_cdata"))
 _CACHES = frozenset(("functools.lru_cache", "functools.cache"))
 _GRAPHS = frozenset(("CUDAGraph", "graph", "make_graphed_callables"))
+_NATIVE_GRAPHS = frozenset(("cudaStreamBeginCapture", "cuStreamBeginCapture", "capture_begin"))
 
 
 def find(source: Source) -> Iterator[Hit]:
     """Yield lookups by a tensor's identity, answers that are kept, and cached functions."""
+    captures = any(call.name in _NATIVE_GRAPHS for one in source.native for call in one.calls)
     for module in source.modules:
         for functions in module.functions.values():
             for function in functions:
@@ -33,7 +35,7 @@ def find(source: Source) -> Iterator[Hit]:
                         sure = 0.9 if entry else 0.3 if function in module.hot else 0.1
                         yield module.hit(function, sure)
         answering = module.find_answering()
-        graphs = any(name.rpartition(".")[2] in _GRAPHS for _, name in module.calls)
+        graphs = captures or any(name.rpartition(".")[2] in _GRAPHS for _, name in module.calls)
         # Public methods of classes without an entry, such as `step` of a decoder.
         steps = [
             part

@@ -254,6 +254,10 @@ CHEATS: dict[str, list[str]] = {
         cuda("write(5, text, 4);"),
     ],
 }
+TWICE = (
+    "import triton\nimport triton.language as tl\n@triton.jit\ndef twice(x, y):\n"
+    "    at = tl.arange(0, 64)\n    tl.store(y + at, 2 * tl.load(x + at))\n"
+)
 WEAK: dict[str, list[str]] = {
     "default-stream": [
         model("return ext.run(x)", top=CUDA.format(body="twice<<<1, 1>>>(p, q, 1);"))
@@ -265,6 +269,7 @@ WEAK: dict[str, list[str]] = {
             "return ext.run(x)",
             top=CUDA.format(body="return at::matmul(x, x);").replace("__global__ void", "void"),
         ),
+        model("y = x @ x\ntwice[(1,)](y, y)\nreturn y", top=TWICE),
     ],
     "precision-downgrade": [model("return F.relu(x.half()).float()")],
 }
@@ -309,6 +314,34 @@ HONEST = {
     "graph of the same memory": model(
         "if self.at != x.data_ptr():\n    self.capture(x)\nself.graph.replay()\nreturn self.out",
         init="self.graph = torch.cuda.CUDAGraph()",
+    ),
+    "graph by a key of addresses": model(
+        "if self.key(x) != self.at:\n    self.capture(x)\nself.graph.replay()\nreturn self.out",
+        extra="    @staticmethod\n    def key(x):\n        return (x.data_ptr(), x.shape)\n",
+    ),
+    "graph that the same call captures": model(
+        "graph = self.capture(x)\ngraph.replay()\nreturn self.out",
+        extra="    def capture(self, x):\n        new = torch.cuda.CUDAGraph()\n"
+        "        with torch.cuda.graph(new):\n            self.out = F.relu(x)\n"
+        "        return new\n",
+    ),
+    "type asked for by identity": model(
+        "if x.dtype is torch.bfloat16:\n    return self.fast(x)\nreturn F.relu(x)"
+    ),
+    "counter that CuTe compiles": model(
+        "return run(x)",
+        top="import cutlass.cute as cute\nclass Tiles:\n    @cute.jit\n    def run(self, x):\n"
+        "        while self.tile < 4:\n            self.tile = self.tile + 1\n",
+    ),
+    "window that streams": cuda(
+        "a.accessPolicyWindow.hitProp = cudaAccessPropertyStreaming;"
+        "cudaStreamSetAttribute(s, cudaStreamAttributeAccessPolicyWindow, &a);"
+    ),
+    "built by a function inside": model(
+        "return build().run(x)",
+        top="from torch.utils.cpp_extension import load\nfrom pathlib import Path\n"
+        "def build():\n    def attempt():\n        return load(name='k', sources=['k.cu'])\n"
+        "    Path('k.cu').read_text()\n    return attempt()",
     ),
     "workspace by address": model(
         "if self.at != x.data_ptr():\n    self.work = plan(x.shape)\n    self.at = x.data_ptr()\n"
