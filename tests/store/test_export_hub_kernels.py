@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import copy
 import importlib.util
 import itertools
 import json
@@ -20,6 +21,7 @@ import torch
 from winner_lakes import WON, make_lake
 
 import store
+from evaluators.device.placement import read_processor_model
 from store.errors import ExportRefused, FlywheelError, UnknownName
 from store.exporters import hub_kernels
 from store.exporters.hub_kernels import Config
@@ -68,7 +70,7 @@ class Exported:
 
     def make_module(self) -> torch.nn.Module:
         """Return a module of the task's own class."""
-        return self.task["Model"](*self.task["get_init_inputs"]())
+        return self.task["Model"](*self.task.get("get_init_inputs", list)())
 
     def count(self) -> int:
         """Return for how many kinds of calls a kernel is used."""
@@ -169,6 +171,7 @@ def test_a_kernel_runs_in_no_other_call(written: Path, fast: bool) -> None:
     tables.usual = {None: (*tables.usual[None][:2], kernel)} if fast else {}
     unaligned = torch.empty(x.numel() + 1)[1:].view_as(x).copy_(x)
     param = torch.nn.Parameter(weight)
+    negated: torch.Tensor = getattr(torch, "_neg_view")(x)  # noqa: B009 (a view of x as -x)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)
         for kind in (
@@ -180,6 +183,7 @@ def test_a_kernel_runs_in_no_other_call(written: Path, fast: bool) -> None:
             (x.double(), residual.double(), weight.double()),
             (x, residual.half(), weight),
             (unaligned, residual, weight),
+            (negated, residual, weight),
             (x, 1.0, weight),
             (x.as_subclass(type("Other", (torch.Tensor,), {})), residual, weight),
             (x.to("meta"), residual.to("meta"), weight.to("meta")),
@@ -385,6 +389,54 @@ def test_what_may_not_leave_stays(tmp_path: Path) -> None:
         pytest.raises(ExportRefused, match="another function"),
     ):
         export(lake, hub_kernels, tmp_path / "all", Config())
+
+
+ODD = {
+    "overwrites": ("x.add_(1)\n        return x", None, "[torch.randn(4, 5)]", True),
+    "counts": ("self.n += 1\n        return x * self.n", None, "[torch.randn(4)]", True),
+    "scratch": ("return x + 1", "return x.add_(1).clone()", "[torch.randn(4)]", False),
+    "two answers": ("return x + 1, x * 2", None, "[torch.randn(4, 5).t()]", True),
+    "empty": ("return x + 1", None, "[torch.randn(0, 5)]", True),
+    "integers": ("return x * 2", None, "[torch.arange(12)]", True),
+    "no input": ("return torch.ones(3) * self.n", None, "[]", True),
+    "values": ("return x * k", None, "[torch.randn(4), 3, None]", True),
+    "a list": ("return x[0]", None, "[[torch.randn(4)]]", False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_odd_tasks_answer_as_without_a_winner(tmp_path: Path, name: str) -> None:
+    forward, of_kernel, inputs, runs = ODD[name]
+    text = (
+        "import torch\nclass {}(torch.nn.Module):\n    def __init__(self):\n"
+        "        super().__init__()\n        self.register_buffer('n', torch.zeros(()))\n"
+        "    def forward(self, x=None, k=1, mask=None):\n        {}\n"
+    )
+    code = text.format("Model", forward) + f"def get_inputs():\n    return {inputs}\n"
+    kernel = builders.kernel(code=text.format("ModelNew", of_kernel or forward))
+    row: dict[str, Any] = dict.fromkeys(("clock", "speedup", "speedup_high", "workload"))
+    row |= {"kernel_id": kernel["kernel_id"], "workload_id": "w", "axes": "{}", "device": "here"}
+    winners = TaskWinners(
+        task_id=store.ids.task_id(code),
+        task="odd",
+        code=code,
+        license=None,
+        rows=[row | {"kind": "cpu", "speedup_low": 2.0}],
+        kernels={kernel["kernel_id"]: {"other_files": None} | kernel},
+        models={"here": [read_processor_model()]},
+    )
+    write_package(winners, tmp_path / BUILD)
+    exported = Exported(tmp_path, "odd")
+    mine, own = exported.make_module(), exported.make_module()
+    mine.forward = MethodType(exported.layers.Odd.forward, mine)
+    given, kept = copy.deepcopy(exported.inputs), copy.deepcopy(exported.inputs)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        for _ in range(3):
+            torch.testing.assert_close(mine(*given), own(*kept))
+            torch.testing.assert_close(given, kept)
+            torch.testing.assert_close(mine.state_dict(), own.state_dict())
+    assert exported.count() == runs
 
 
 def test_the_name_of_a_task_is_no_code(tmp_path: Path) -> None:

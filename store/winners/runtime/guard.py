@@ -318,18 +318,25 @@ class Winner:
         winner, setting = found
         kernel_id = str(winner["kernel_id"])
         device = tensors[0].device
+        # Either may overwrite what it is given, and the caller's must change once.
+        values = [*inputs, *state]
+        copies = [one.detach().clone() if isinstance(one, Tensor) else one for one in values]
         answer = self._fall_back(bound, inputs, state)
         try:
             with self._lock, self._use_build_folder(kernel_id), _on_device(device):
                 module, slots = self._load(kernel_id, setting, device)
-                for (owner, name), value in zip(slots, state, strict=True):
+                for (owner, name), value in zip(slots, copies[len(inputs) :], strict=bool(slots)):
                     owner[name] = value
-                given = module(*inputs)
+                given = module(*copies[: len(inputs)])
                 # Such a tensor may be made of weights, and would not follow the caller's.
                 if slots and _holds_tensors(module):
                     raise ValueError("it keeps tensors beside its parameters")
                 if not _agree(given, answer):
                     raise ValueError("its first answer differs from the task's own")
+                if not _agree(copies, values):
+                    raise ValueError(
+                        "it leaves other inputs or parameters than the task's own code"
+                    )
         except (Exception, SystemExit) as error:
             self._refuse(kernel_id, error)
             table[key] = None
@@ -488,7 +495,8 @@ def _make_key(
     addresses = 0
     for value in values:
         if type(value) in _TENSORS:
-            if has_grad and value.requires_grad:
+            # Whoever reads its memory does not see that it is negated or conjugated.
+            if (has_grad and value.requires_grad) or value.is_neg() or value.is_conj():
                 return None
             try:
                 key += (
