@@ -24,6 +24,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 import store
+from evaluators.winners.loading import import_package
 from store.exporters import hub_kernels
 from store.exporters.writing.run import export
 
@@ -42,18 +43,6 @@ def measure(
             synchronize()
             best[number] = min(best[number], (time.perf_counter() - start) / inner * 1e6)
     return best
-
-
-def import_package(folder: Path) -> Any:
-    """Import a written package."""
-    name = f"winner_{folder.parents[1].name.replace('-', '_')}"
-    spec = importlib.util.spec_from_file_location(name, folder / "__init__.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 def main() -> None:

@@ -100,6 +100,11 @@ def load_best(
     folder = Path(tempfile.mkdtemp(prefix="flywheel-winner-"))
     atexit.register(shutil.rmtree, folder, ignore_errors=True)
     write_package(winners, folder)
+    return getattr(import_package(folder), name_function(winners.task))
+
+
+def import_package(folder: Path) -> Any:
+    """Import the package of a task's winners, which runs the task's own code in this process."""
     name = f"_flywheel_winner_{next(_numbers)}"
     spec = importlib.util.spec_from_file_location(name, folder / "__init__.py")
     assert spec is not None
@@ -107,7 +112,7 @@ def load_best(
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module
     spec.loader.exec_module(module)
-    return getattr(module, name_function(winners.task))
+    return module
 
 
 def _find_signed_kernel(file: Path, signers: str | Path | None) -> str:

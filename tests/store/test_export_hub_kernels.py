@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import copy
 import importlib.util
-import itertools
 import json
 import shutil
 import subprocess
@@ -22,6 +21,7 @@ from winner_lakes import WON, make_lake
 
 import store
 from evaluators.device.placement import read_processor_model
+from evaluators.winners.loading import import_package
 from store.errors import ExportRefused, FlywheelError, UnknownName
 from store.exporters import hub_kernels
 from store.exporters.hub_kernels import Config
@@ -53,13 +53,8 @@ class Exported:
     """A written package, imported into this process."""
 
     def __init__(self, folder: Path, function: str) -> None:
-        build, name = folder / BUILD, f"exported_{next(_numbers)}"
-        spec = importlib.util.spec_from_file_location(name, build / "__init__.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        sys.modules[name] = module
-        spec.loader.exec_module(module)
+        build = folder / BUILD
+        module = import_package(build)
         self.layers = module.layers
         self.winner = getattr(module, function)
         self.task: Any = {}
@@ -85,9 +80,6 @@ class Exported:
         want = torch.func.functional_call(self.module, state, given)
         torch.testing.assert_close(answer, want, rtol=1e-2, atol=1e-2)
         return answer
-
-
-_numbers = itertools.count()
 
 
 def test_a_winner_and_no_other_kernel_leaves(written: Path) -> None:
