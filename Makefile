@@ -38,8 +38,7 @@ demo: $(BIN)/.installed
 	kf
 	@echo '(commands are in .venv/bin: export PATH=$$PWD/.venv/bin:$$PATH)'
 
-# What every commit should pass: every kind of behavior at least once, in 14 minutes on two slow
-# cores.
+# What every commit should pass: every kind of behavior at least once.
 test: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 10 -m "not slow"
 

@@ -329,7 +329,7 @@ WITH_TORCH = ("evaluators check", "evaluators doctor")
 """Commands that start a judge, which takes seconds."""
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("name", "commands_of"),
     [

@@ -167,6 +167,7 @@ TAILS: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 }
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", TAILS)
 def test_small_answers_count_by_their_own_size(name: str) -> None:
     draw = torch.Generator().manual_seed(2)

@@ -380,6 +380,7 @@ def test_a_candidate_that_compiles_in_a_call_is_frozen_while_another_judge_times
     assert row["parts_s"]["waiting"] > STOPS * HELD_S / 2
 
 
+@pytest.mark.slow
 def test_another_judge_times_between_two_calls_of_a_candidate(
     right_candidate: str, task: str
 ) -> None:

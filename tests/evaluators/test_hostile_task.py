@@ -189,7 +189,7 @@ FORGERIES = {
 ENDS = ("an end", "an end by a signal", "a closed channel", "silence")
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     "name",
     [

@@ -98,6 +98,7 @@ def test_lists_and_tuples_differ() -> None:
     assert compare(wanted, pair[::-1]).reason == "incorrect_shape"
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("n", [7, 20, 21, 40, 80])
 def test_the_interval_covers_what_it_says_and_no_rank_more(n: int) -> None:
     # Every test process collects this file, and SciPy takes most of a second.

@@ -105,6 +105,7 @@ def test_a_task_without_numbers_for_sizes_has_no_shapes(
     assert "no number at the top of the task's text" in shapes.notes[0]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("body", "refusal"),
     [

@@ -211,6 +211,7 @@ def test_results_are_committed_as_they_come_and_a_task_has_a_time_limit(
     assert (again.audited, list(again.failed)) == (0, ["twice"])
 
 
+@pytest.mark.slow
 def test_a_task_too_large_for_the_memory_is_named(bench: Bench) -> None:
     text = MODEL.format("torch.cat([x, x, x])").replace("N = 8", "N = 1 << 30")
     task = {"task_code": text, "axes": "{}", "task_id": "t", "workload_id": "w"}

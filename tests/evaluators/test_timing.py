@@ -90,6 +90,7 @@ def find_best_baseline(session: Session) -> tuple[str, tuple[float, float, float
     return name, intervals[name]
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("spread", [0.005, 0.02, 0.08])
 def test_a_copy_of_the_reference_hardly_ever_wins(spread: float) -> None:
     draw = random.Random(7)

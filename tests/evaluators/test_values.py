@@ -411,7 +411,7 @@ JUDGED = {
 }  # fmt: skip
 
 
-@pytest.mark.repeats(run=5)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", JUDGED)
 def test_kernels_and_tasks_get_the_same_values(name: str, check_code: Callable[..., Any]) -> None:
     task, parameters, forward, failure = JUDGED[name]

@@ -409,6 +409,7 @@ def test_a_dry_run_prints_the_card(rich_url: str, server: HubServer, tmp_path: P
     assert server.repos == {}
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", ["kernels", "a/b/c", "../x/y", "lab/na me", "-/x", ""])
 def test_names_that_are_none_are_refused(name: str, rich_url: str, hub: Hub) -> None:
     with pytest.raises(FlywheelError, match="not a repository"):

@@ -281,6 +281,7 @@ def test_an_id_that_is_not_the_hash_of_its_text_is_refused(
     assert counts(mine)["kernels"] == 0
 
 
+@pytest.mark.repeats(run=3)
 @pytest.mark.parametrize(
     ("change", "told"),
     [

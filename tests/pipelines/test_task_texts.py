@@ -100,6 +100,7 @@ def test_a_rewritten_text_is_a_copy_and_one_with_another_name_or_constant_is_not
     assert find_copies(task, copy, other) == [True, False]
 
 
+@pytest.mark.repeats(run=5)
 @pytest.mark.parametrize("idle", IDLE)
 def test_a_statement_without_an_effect_makes_no_other_task(idle: str) -> None:
     places = ("def forward(self, x):\n        ", "\n\n\n", "def double(x): ")
@@ -184,6 +185,7 @@ def test_copies_that_the_view_does_not_find(task: str, other: str) -> None:
     assert find_copies(task, other) == [False]
 
 
+@pytest.mark.repeats(run=5)
 @pytest.mark.parametrize(
     "text",
     [

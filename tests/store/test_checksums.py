@@ -146,6 +146,7 @@ def test_a_changed_text_is_found_even_without_a_checksum(writer: store.Writer) -
     assert problem.rule.startswith("kernel_id is the hash of")
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_damage_is_that_of_its_table_and_not_of_one_that_refers_to_it(
     writer: store.Writer,

@@ -319,6 +319,7 @@ def steps_of(call: Callable[[], Any]) -> Counter[str]:
     return counted
 
 
+@pytest.mark.repeats(run=8)
 @pytest.mark.parametrize("piece", REPEATS, ids=repr)
 def test_the_work_grows_no_faster_than_the_text(piece: str) -> None:
     once = steps_of(lambda: parse_completion(piece * 300))

@@ -51,6 +51,7 @@ LAYOUTS: dict[str, tuple[Callable[[Path], None], ...]] = {
 }
 
 
+@pytest.mark.repeats(run=4)
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_a_layout_is_that_of_its_importer_alone(name: str, tmp_path: Path) -> None:
     for write in LAYOUTS[name]:

@@ -128,6 +128,7 @@ def test_files_that_a_killed_commit_left_are_listed_and_the_marker_is_not(
     assert [one.path for one in maintenance.list_leftovers(location)] == [path]
 
 
+@pytest.mark.slow
 def test_user_sql_reads_the_lake_and_no_other_file_of_the_bucket(
     filled_url: str, storage: ObjectStorage
 ) -> None:

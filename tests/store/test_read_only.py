@@ -80,6 +80,7 @@ def test_a_lake_that_cannot_be_written_to_answers_what_does_not_write(
         assert integrity.check(FolderLocation(tmp_path / "copy")) == []
 
 
+@pytest.mark.slow
 def test_a_reader_sees_what_a_live_writer_of_another_user_commits(
     places: tuple[Path, dict[str, str]], tmp_path: Path
 ) -> None:

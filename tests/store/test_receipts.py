@@ -293,6 +293,7 @@ FORGERIES: dict[str, tuple[Any, str]] = {
 }
 
 
+@pytest.mark.repeats(run=8)
 @pytest.mark.parametrize("name", FORGERIES)
 def test_a_forged_receipt_with_the_right_hash_is_refused(receipt: bytes, name: str) -> None:
     change, word = FORGERIES[name]

@@ -141,6 +141,7 @@ def test_a_ranking_of_kernels_that_hold_is_asked_for(url: str, lake: store.Lake)
     assert lake.count_left_out(best) == {"nonequivalent": 0, "weak_tasks": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("option", "kernel", "note"),

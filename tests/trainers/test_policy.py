@@ -204,7 +204,7 @@ def test_what_the_server_cannot_answer_just_then_is_asked_again(server: ChatServ
     assert len(server.requests) == 3
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "fault",
     [
@@ -225,6 +225,7 @@ def test_a_malformed_answer_is_asked_for_again(
     assert len(server.requests) == 2
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("fault", "why"),
     [
@@ -253,6 +254,7 @@ def test_a_server_that_never_answers_is_not_waited_for(server: ChatServer) -> No
     assert made.error == "no answer in 0.2 s"
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("code", [401, 403, 404, 429])
 def test_a_server_that_refuses_us_ends_the_sampling(server: ChatServer, code: int) -> None:
     server.answer = chat_server.status(code, f"no access with {KEY}")
@@ -390,6 +392,7 @@ USAGES = {
 }
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", list(USAGES))
 def test_absurd_usage_becomes_a_possible_count(server: ChatServer, name: str) -> None:
     server.answer = lambda asked: completion(["a" * 300], usage=cast("Any", USAGES[name]))
@@ -401,6 +404,7 @@ def test_absurd_usage_becomes_a_possible_count(server: ChatServer, name: str) ->
     assert budget.spent_tokens == made.prompt_tokens + made.completion_tokens
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("count", ["NaN", "Infinity", "-Infinity", "1e999", "9" * 5000])
 def test_usage_that_json_has_no_number_for(server: ChatServer, count: str) -> None:
     whole = json.dumps(completion(["a" * 300]))

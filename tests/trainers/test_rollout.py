@@ -530,6 +530,7 @@ def test_a_dataset_whose_folder_is_gone(lake: str) -> None:
     assert "--out /nowhere/at/all`" in str(told.value)
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("row", "message"),
     [
