@@ -23,18 +23,9 @@ if TYPE_CHECKING:
     from store.importers.reading.task_formats import TaskFile
 
 _TASK_FILES = (".py", ".json", ".yml")
-_NATIVE = (".cu", ".cpp")
-_SOURCES = (".py", ".cuh", ".h", ".hpp", ".cc", *_NATIVE)
+_SOURCES = (".py", ".cuh", ".h", ".hpp", ".cc", *entry_points.NATIVE)
 _KERNEL_FILES = "a file that ends in .py, .cu or .cpp, or a folder of such files"
 _USUAL_FILES = ("kernel.py", "submission.py", "solution.py", "main.py")
-_NATIVE_LOADER = """\
-import pathlib
-
-from torch.utils.cpp_extension import load
-
-_source = pathlib.Path(__file__).absolute().with_name({name!r})
-{function} = load(name="kernel", sources=[str(_source)]).{function}
-"""
 _MOST_LISTED = 8
 
 
@@ -122,7 +113,8 @@ class KernelText:
     def own_files(self) -> dict[str, str]:
         """The files that the user wrote, by path: without one that only loads a native file."""
         files = dict(self.other_files)
-        is_loader = len(files) == 1 and self.code.startswith(_NATIVE_LOADER.partition("{")[0])
+        head, _, _ = entry_points.NATIVE_LOADER.partition("{")
+        is_loader = len(files) == 1 and self.code.startswith(head)
         return files if is_loader else files | {self.path: self.code}
 
 
@@ -159,11 +151,11 @@ def read_kernel(file: Path, entry_point: str | None, task: TaskText) -> KernelTe
                 "Name the file and the class or function: --entry-point MODULE:NAME.",
             )
         code = files.pop(path)
-    elif file.suffix in _NATIVE:
-        name = name or "forward"
+    elif file.suffix in entry_points.NATIVE:
+        name = name or entry_points.NATIVE_FUNCTION
         text = file.read_text("utf-8", errors="surrogateescape")
         return KernelText(
-            code=_NATIVE_LOADER.format(name=file.name, function=name),
+            code=entry_points.NATIVE_LOADER.format(name=file.name, function=name),
             path="kernel.py",
             entry_point=name,
             is_class=False,

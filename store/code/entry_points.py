@@ -19,6 +19,17 @@ COPY = "Model"
 """Class of KernelBench's tasks; a kernel's file may use the name too."""
 CONVENTIONS = ("custom_kernel", "run", "solution", "kernel_fn", "kernel_function")
 """Names of functions in GPU MODE's competitions, flashinfer-bench, KernelAgent and others."""
+NATIVE = (".cu", ".cpp")
+"""Suffixes of files that are a kernel by themselves: a loader builds and imports them."""
+NATIVE_FUNCTION = "forward"
+NATIVE_LOADER = """\
+import pathlib
+
+from torch.utils.cpp_extension import load
+
+_source = pathlib.Path(__file__).absolute().with_name({name!r})
+{function} = load(name="kernel", sources=[str(_source)]).{function}
+"""
 _OF_TASKS = ("get_inputs", "get_init_inputs", "main")
 _COMPILERS = ("jit", "autotune", "heuristics", "prim_func", "cute.kernel")
 

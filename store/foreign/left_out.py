@@ -59,6 +59,9 @@ class LeftOut:
         """Return the files below a path that were not read, by reason or suffix."""
         unread: dict[str, list[str]] = {}
         for folder, folders, names in os.walk(root):
+            if "catalog.sqlite" in names:  # a lake, such as the one that the import writes
+                folders.clear()
+                continue
             folders[:] = sorted(name for name in folders if name != ".git")
             for name in sorted(names):
                 path = os.path.join(folder, name)

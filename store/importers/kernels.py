@@ -1,9 +1,10 @@
 """A folder of your own tasks and candidates.
 
 The folder has either tasks/NAME.py with the candidates in kernels/NAME/, or one task.py with its
-candidates beside it. A candidate is a file CANDIDATE.py, or a folder CANDIDATE/ with kernel.py and
-further files (.cu, .cpp, .h …). Tasks are in KernelBench's format, and candidates define ModelNew,
-or another entry point by the rule of `store.code.entry_points`. Each task is stored as one bundle.
+candidates beside it. A candidate is a file CANDIDATE.py, .cu or .cpp, or a folder CANDIDATE/ with
+kernel.py and further files (.cu, .cpp, .h …). Tasks are in KernelBench's format, and candidates
+define ModelNew, or another entry point by the rule of `store.code.entry_points`. Each task is
+stored as one bundle.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ class Config(pieces.Origin):
     """Who wrote the kernels."""
     entry_point: str = "ModelNew"
     """Class or function that the candidates define. Without ModelNew, a candidate may also define
-    Model, custom_kernel, run, solution, kernel_fn or kernel_function."""
+    Model, custom_kernel, run, solution, kernel_fn or kernel_function. A .cu or .cpp file binds
+    forward."""
     source_revision: str | None = None
     """Commit of the folder (default: its git HEAD if it is a checkout)."""
 
@@ -63,14 +65,24 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         *(lake, NAME, config), source_revision=revision, namespace=config.policy
     )
     for task, code, family, folder in tasks:
-        candidates: dict[str, dict[str, str]] = {}
+        candidates: dict[str, tuple[dict[str, str], str]] = {}
         parts = [suite, revision, task, code]
         for name, files in _find_candidates(folder).items():
             with left_out.errors():
                 texts = {inner: sources.read_text(file, root) for inner, file in files.items()}
-                if not texts[pieces.ENTRY_PATH].strip():
-                    raise ImportFailed(f"{files[pieces.ENTRY_PATH]} is empty")
-                candidates[name] = texts
+                main = pieces.ENTRY_PATH if pieces.ENTRY_PATH in texts else next(iter(texts))
+                if not texts[main].strip():
+                    raise ImportFailed(f"{files[main]} is empty")
+                entry_point = config.entry_point
+                if main != pieces.ENTRY_PATH:
+                    if entry_point == entry_points.DEFAULT:
+                        entry_point = entry_points.NATIVE_FUNCTION
+                    texts[pieces.ENTRY_PATH] = entry_points.NATIVE_LOADER.format(
+                        name=main, function=entry_point
+                    )
+                elif entry_point == entry_points.DEFAULT:
+                    entry_point = entry_points.choose_stored(texts[main], copies=True)
+                candidates[name] = texts, entry_point
                 for inner, text in texts.items():
                     parts += [name, inner, text]
         where = f"{suite}/{task}"
@@ -87,10 +99,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             )
             rows.add_splits(splits)
             rows.add_policy(config.policy, "person")
-            for name, texts in candidates.items():
-                entry_point = config.entry_point
-                if entry_point == entry_points.DEFAULT:
-                    entry_point = entry_points.choose_stored(texts[pieces.ENTRY_PATH], copies=True)
+            for name, (texts, entry_point) in candidates.items():
                 source = f"{suite}/{task}/{name}"
                 kernel_id = rows.add_kernel(texts, source=source, entry_point=entry_point)
                 # The same text under two names is one kernel and one attempt.
@@ -148,9 +157,11 @@ def _find_candidates(folder: Path) -> dict[str, dict[str, Path]]:
             name = entry.name
         elif entry.suffix == ".py":
             name, files = entry.stem, {pieces.ENTRY_PATH: entry}
+        elif entry.suffix in entry_points.NATIVE:
+            name, files = entry.stem, {entry.name: entry}
         else:
             continue
         if name in candidates:
-            raise ImportFailed(f"{folder} holds {name}.py and {name}/", "Rename one of them.")
+            raise ImportFailed(f"{folder} holds two candidates {name}", "Rename one of them.")
         candidates[name] = files
     return candidates

@@ -178,7 +178,7 @@ def spoil(name: str, text: str) -> Any:
         (spoil("kernels/fast_rely/a.py", "x"), 'no tasks/fast_rely.py\nDid you mean "fast_relu"'),
         (spoil("kernels/total/two/main.py", "x"), "holds no kernel.py"),
         (spoil("kernels/total/none.py", " \n"), "is empty"),
-        (spoil("kernels/fast_relu/cuda.py", "x"), r"holds cuda.py and cuda/"),
+        (spoil("kernels/fast_relu/cuda.py", "x"), "holds two candidates cuda"),
         (spoil("tasks/extra.py", "x = 1"), "does not define Model"),
         (
             lambda root: (root / "kernels/fast_relu/leak.py").symlink_to("/etc/passwd"),
@@ -201,3 +201,16 @@ def test_what_cannot_be_imported_is_named(
 def test_an_empty_folder_shows_the_layout(no_rows: store.Lake, tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match=r"holds no tasks\nLay it out as tasks/NAME.py"):
         list(kernels.read(tmp_path, kernels.Config(), no_rows))
+
+
+def test_a_native_file_is_a_candidate_and_a_lake_beside_it_is_none(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    write(tmp_path / "tasks/fast_relu.py", TASK.format(name="relu"))
+    write(tmp_path / "kernels/fast_relu/go.cu", CUDA)
+    with store.writer(str(tmp_path / "lake"), author="tests") as writer:
+        load(writer, tmp_path)
+        [kernel] = rows(writer, "FROM kernels")
+    assert (kernel["path"], kernel["entry_point"]) == ("kernel.py", "forward")
+    assert kernel["other_files"] == [{"path": "go.cu", "code": CUDA}]
+    assert "not read" not in caplog.text
