@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 from tempfile import NamedTemporaryFile
@@ -12,6 +13,12 @@ from store.receipts.receipt import ReceiptRefused
 NAMESPACE = "receipt@kernel-flywheel"
 """What signatures are for, so that one of a receipt cannot be passed off as one of something else.
 """
+
+_ARMOR = re.compile(
+    r"-----BEGIN SSH SIGNATURE-----\n([A-Za-z0-9+/]+\n)*[A-Za-z0-9+/]+={0,2}\n"
+    r"-----END SSH SIGNATURE-----\n"
+)
+"""ssh-keygen accepts anything behind a signature."""
 
 
 def sign(content: bytes, key: Path) -> str:
@@ -37,7 +44,7 @@ def find_signer(content: bytes, signature: str, allowed: Path | None) -> tuple[s
         file.write(signature)
         file.flush()
         done = _run(content, "check-novalidate", "-s", file.name)
-        if done.returncode:
+        if done.returncode or not _ARMOR.fullmatch(signature):
             raise ReceiptRefused(
                 "the signature is not one of the receipt's content",
                 "Ask its author for the file that `store receipt --sign` wrote.",

@@ -352,6 +352,10 @@ def test_only_a_signature_says_who_made_a_receipt(lake: store.Lake, key: Path) -
     assert check.verify(signed, allowed_signers=signers).signer == "alice@example.org"
     assert any("SHA256:" in line for line in check.verify(signed).unchecked)
 
+    # ssh-keygen accepts what follows a signature, which a receipt in its one form has not.
+    for tail in ("junk", "\n", content["signature"]):
+        with pytest.raises(ReceiptRefused, match="signature"):
+            check.verify(write_receipt(content | {"signature": content["signature"] + tail}))
     # Somebody with another key who changes it cannot sign for alice.
     other = signers.with_name("other")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(other)], check=True)
