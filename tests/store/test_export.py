@@ -349,7 +349,15 @@ def test_flashinfer_bench_can_choose_and_import_a_solution(url: str, tmp_path: P
     package.mkdir(parents=True)
     for source in json.loads(solution.read_text("utf-8"))["sources"]:
         (package / source["path"]).write_text(source["content"], "utf-8")
-    probe = "from package_of_one.main import ModelNew, run; assert callable(run)"
+    # A kernel that overwrites its inputs is called with the same ones again.
+    probe = (
+        "import torch; from package_of_one import main\n"
+        "class ModelNew(torch.nn.Module):\n"
+        "    def forward(self, x): return x.add_(1).clone()\n"
+        "main.ModelNew, main.get_init_inputs = ModelNew, list\n"
+        "main.get_inputs = lambda: [torch.randn(4)]\n"
+        "assert torch.equal(main.run(7), main.run(7))\n"
+    )
     subprocess.run([sys.executable, "-c", probe], cwd=package.parent, check=True)
 
 
