@@ -63,6 +63,11 @@ class LeftOut:
                 folders.clear()
                 continue
             folders[:] = sorted(name for name in folders if name != ".git")
+            for name in folders:
+                path = os.path.join(folder, name)
+                # What a link inside of the root names is read where it is.
+                if os.path.islink(path) and not Path(path).resolve().is_relative_to(root.resolve()):
+                    unread.setdefault("link to a folder", []).append(os.path.relpath(path, root))
             for name in sorted(names):
                 path = os.path.join(folder, name)
                 real = os.path.realpath(path)

@@ -41,7 +41,7 @@ def parse_json(text: str, where: str) -> Any:
     """
     try:
         value = json.loads(
-            text,
+            text.removeprefix("\ufeff"),
             object_pairs_hook=_refuse_repeats,
             parse_constant=lambda _: None,
             parse_float=_read_float,

@@ -126,3 +126,18 @@ def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ImportFailed, match="is a link to"):
         import_source(tmp_path / "lake", openevolve, folder)
     assert query(tmp_path / "lake", "SELECT count(*) FROM kernels") == [(0,)]
+
+
+def test_links_to_folders_are_named_and_a_mark_of_byte_order_is_no_fault(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "source"
+    (folder / "inside").mkdir(parents=True)
+    (folder / "again").symlink_to(folder / "inside")
+    (folder / "jobs").symlink_to(tmp_path, target_is_directory=True)
+    step = {"child_id": "a", "parent_id": "b", "child_metrics": {}, "child_code": kernel()}
+    file = write_lines(folder / "inside" / "evolution_trace.jsonl", [step])
+    file.write_bytes(b"\xef\xbb\xbf" + file.read_bytes().replace(b"\n", b"\r\n"))
+    done = import_source(tmp_path / "lake", openevolve, folder)
+    assert (done.left_out, done.unread, count(tmp_path / "lake", "kernels")) == (0, 1, 1)
+    assert "1 link to a folder (jobs)" in caplog.text
