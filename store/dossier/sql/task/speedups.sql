@@ -1,6 +1,6 @@
 -- One session of each kernel, device, workload, precision and clock: the newest one that ranks, or else
 -- the newest, with the reason in ranks_nothing. Sessions that rank come first, in the order of their
--- lower bounds over eager. fastest_baseline is that of the smallest speedup. Kernels that
+-- lower bounds over eager. fastest is the baseline of the smallest speedup. Kernels that
 -- compute another function are left out. shapes: at how many other shapes a kernel is correct, and
 -- its worst speedup there.
 --
@@ -12,7 +12,7 @@ WITH sessions AS (
         any_value(speedup) FILTER (WHERE baseline = 'eager') AS eager,
         any_value(speedup_low) FILTER (WHERE baseline = 'eager') AS low,
         any_value(speedup_high) FILTER (WHERE baseline = 'eager') AS high,
-        arg_min(baseline, speedup) AS fastest_baseline,
+        arg_min(baseline, speedup) AS fastest,
         min(speedup) AS over_fastest,
         max(n) AS samples,
         any_value(unranked.reason) AS ranks_nothing,
@@ -40,7 +40,7 @@ SELECT
     round(eager, 3) AS eager,
     round(low, 3) AS low,
     round(high, 3) AS high,
-    fastest_baseline,
+    fastest,
     round(over_fastest, 3) AS over_fastest,
     samples,
     shapes.shapes,
