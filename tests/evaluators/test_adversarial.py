@@ -104,12 +104,12 @@ class Candidate:
     @property
     def shows(self) -> set[str]:
         """What `make test` tries at least one candidate of: its kind, its class, its reason if only
-        one is right and test_verdicts does not show it, that it compiles, and the flag of a weak
-        task. test_sandbox tries every wall, and tests of checks raise the other flags."""
+        one is right and test_verdicts does not show it, and the flag of a weak task. test_sandbox
+        tries every wall, and tests of checks raise the other flags."""
         status, _, reason = self.head["expect"].partition("/")
         reasons = {reason} - SHOWN.get(status, set()) if " " not in self.head["expect"] else set()
-        others = {"weak_task", "compiler"} & {*self.words("flags"), *self.words("needs")}
-        return {self.kind, self.head["class"], *reasons, *others} - {""}
+        flags = {"weak_task"} & {*self.words("flags")}
+        return {self.kind, self.head["class"], *reasons, *flags} - {""}
 
     @property
     def config(self) -> dict[str, Any]:
