@@ -210,12 +210,14 @@ def log_to_lake(lake: Path, sampler: Sampler, options: argparse.Namespace) -> in
     began = shown = time.perf_counter()
     limit = began + options.limit_s
     calls: list[float] = []
+    processor: list[float] = []
     with store.run("benchmark", lake=str(lake), vocabulary=VOCABULARY) as run:
         for step in range(options.rollouts // options.per_step):
             rollouts = sampler.sample(step, options.per_step, options.tokens)
-            now = time.perf_counter()
+            now, before = time.perf_counter(), time.thread_time()
             run.log_rollouts(rollouts)
             calls.append(time.perf_counter() - now)
+            processor.append(time.thread_time() - before)
             if now > min(shown + PROGRESS_S, limit):
                 shown = now
                 waiting = sum(
@@ -232,11 +234,14 @@ def log_to_lake(lake: Path, sampler: Sampler, options: argparse.Namespace) -> in
             if now > limit:
                 break
         ended = time.perf_counter()
-    print(f"\n| {len(calls) * options.per_step:,} logged by store.run | rollouts/s |\n|---|---|")
-    for number, part in enumerate(np.array_split(calls, PARTS), 1):
+    count = len(calls) * options.per_step
+    print(f"\n| {count:,} logged by store.run | rollouts/s | by processor time |\n|---|---|---|")
+    parts = zip(np.array_split(calls, PARTS), np.array_split(processor, PARTS), strict=True)
+    for number, (part, own) in enumerate([*parts, (np.array(calls), np.array(processor))], 1):
         if len(part):
-            print(f"| part {number} of {PARTS} | {options.per_step / part.mean():,.0f} |")
-    print(f"| all | {options.per_step / np.mean(calls):,.0f} |")
+            name = f"part {number} of {PARTS}" if number <= PARTS else "all"
+            rates = f"{options.per_step / part.mean():,.0f} | {options.per_step / own.mean():,.0f}"
+            print(f"| {name} | {rates} |")
     print(
         f"\ncall of log_rollouts, {options.per_step} rollouts: median "
         f"{np.median(calls) * 1e3:,.0f} ms, slowest {max(calls) * 1e3:,.0f} ms; the last commit "

@@ -209,6 +209,8 @@ class Run:
                 raise
         if self._unspooled:
             log.error("%s: %d appends could not be stored", self.name, len(self._unspooled))
+        if self._unkept:
+            self._keep([], [])
         if self._left_out:
             log.warning(
                 "%s: %d rollouts broke a rule and are kept in %s. The first: %s",
@@ -429,7 +431,8 @@ class Run:
         """Write rollouts that break a rule to a file, so that they can be corrected."""
         self._unkept += [_make_line(str(error), rollouts[at]) for at, error in refused]
         self._left_out += [error for _, error in refused]
-        self._warn_once("left out", f"left out: {refused[0][1]}")
+        if refused:
+            self._warn_once("left out", f"left out: {refused[0][1]}")
         try:
             self.left_out_file.parent.mkdir(parents=True, exist_ok=True)
             with open(self.left_out_file, "ab", buffering=0) as file:

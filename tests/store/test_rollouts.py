@@ -320,7 +320,8 @@ with store.run("r", lake=sys.argv[1], on_error=sys.argv[2]) as run:
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, limits[1]))
     try:
-        run.log_rollouts([{"completion": "x" * 2000}])
+        bad = [{"completion": "y" * 2000, "step": -1}] * (sys.argv[2] == "warn")
+        run.log_rollouts([{"completion": "x" * 2000}, *bad])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     run.log({"loss": 1.0})
@@ -337,6 +338,8 @@ with store.run("r", lake=sys.argv[1], on_error=sys.argv[2]) as run:
     assert [one.returncode for one in outcomes] == [1, 0]
     assert "Nothing is stored" in outcomes[0].stderr
     assert "1 appends wait in memory" in outcomes[1].stderr
+    (left_out,) = (tmp_path / "spool" / "left-out").iterdir()
+    assert json.loads(left_out.read_text())["rollout"]["completion"] == "y" * 2000
     assert len(_ask(tmp_path, "FROM generations")) == 1
     assert [row["outcome"] for row in _ask(tmp_path, "FROM run_ends ORDER BY number")][
         -1
