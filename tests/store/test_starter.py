@@ -287,8 +287,8 @@ def test_measured_rows_come_in_a_bundle_of_their_own(
 )
 def test_shipped_measurements_belong_to_the_suite_as_it_is() -> None:
     tables = {file.stem: pq.read_table(file) for file in starter.MEASURED.glob("*.parquet")}
-    measured_tables = {"devices", "runs", "evaluations", "timings", "analyses", "findings"}
-    assert set(tables) == measured_tables | {"scans"}
+    measured_tables = {"devices", "runs", "workloads", "evaluations", "timings", "analyses"}
+    assert set(tables) == measured_tables | {"findings", "scans"}
     kernels = {
         ids.kernel_id({path: kernel.code}, path)
         for task in SUITE.tasks
