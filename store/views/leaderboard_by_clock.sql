@@ -1,6 +1,6 @@
--- One row per suite, revision, level, device, baseline, author, clock and precision: median
--- speedup. leaderboard shows the clock and the precision that rank a task (default_clocks); this
--- view shows all that were measured, and ranks says whether they rank any of the tasks. Each row
+-- One row per suite, revision, level, device, baseline, author, clock and precision.
+-- leaderboard shows the clock and the precision that rank a task (default_clocks); this view shows
+-- all that were measured, with the median of speedups, and ranks says whether they rank any. Each row
 -- has its own best kernel of a task, by the lower bound of the speedup, at the workload that scores
 -- the task. n tasks have one. Quarantined and nonequivalent kernels and trivial tasks are left out.
 -- level NULL stands for all levels, and policy 'any' for the best kernel of all authors. The

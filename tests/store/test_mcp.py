@@ -208,7 +208,7 @@ def test_sql_of_an_agent_is_guarded(lake: Path) -> None:
 
     texts = run_in_memory(lake, ask)
     words = [
-        "a DROP statement", "2 statements", "is a file", "a COPY statement",
+        "DROP statements", "2 statements", "is a file", "COPY statements",
         "300009 characters, and may have 200000", "is not a tag, snapshot number or ISO time",
         "Field required",
     ]  # fmt: skip
