@@ -6,7 +6,7 @@ import functools
 import math
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, cast
+from typing import Any, cast
 
 import duckdb
 import numpy as np
@@ -18,9 +18,6 @@ from store.lake.result import interrupt_after, translate_errors
 from store.lake.sql_files import list_views, read_view
 from store.schema import catalog
 from store.writing.bundle import Rows, conform
-
-if TYPE_CHECKING:
-    from store.lake.reader import Lake
 
 VIEWS: dict[str, tuple[str, ...]] = {
     "verdicts": ("device",),
@@ -38,15 +35,6 @@ _COMMENTS = re.compile(r"--.*")
 _READ = re.compile(r"\b(?:FROM|JOIN)\s+(\w+)")
 _NAMED = re.compile(r"\b(\w+) AS (?:MATERIALIZED )?\(")
 """The names of parts of a statement, which may be those of tables."""
-
-
-def read_figures(
-    lake: Lake, kernel_id: str, device: str | None, clock: str | None
-) -> dict[str, list[dict[str, Any]]]:
-    """Return the figures of a kernel in a lake."""
-    return {
-        view: to_json(lake.run(*_ask(view, kernel_id, device, clock)).arrow()) for view in VIEWS
-    }
 
 
 def compute_figures(

@@ -176,7 +176,8 @@ def make_receipt(
             rule = "published texts contain no token or key"
             raise RowsRejected("receipt", rule, len(secrets), secrets[:20])
         rows[table.name] = figures.to_json(redactor.redact_rows(table, found))
-    numbers = figures.read_figures(lake, kernel_id, device, clock)
+    # From the rows of the receipt, as `verify` does: the views of a large lake take seconds.
+    numbers = figures.compute_figures(rows, kernel_id, device, clock)
     if clock is not None and not numbers["speedups"]:
         raise UnknownName(
             f"kernel {kernel_id[:12]} was not timed by clock {clock}", "Leave out --clock."

@@ -35,7 +35,7 @@ def lake(lake_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> stor
         run_import(writer, starter, None, starter.Config())
     opened = store.open(lake_url)
     export(opened, parquet, tmp_path / "tables", Tables(tables=("timings",)))
-    assert len(list((tmp_path / "tables" / "timings.parquet").iterdir())) == 3
+    assert len(list((tmp_path / "tables" / "timings.parquet").iterdir())) > 1
     return opened
 
 

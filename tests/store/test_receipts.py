@@ -19,7 +19,7 @@ from new_lakes import copy_starter_lake
 
 import store
 from store.errors import FlywheelError, UnknownName
-from store.receipts import check, signing
+from store.receipts import check, figures, signing
 from store.receipts.receipt import (
     MOST_BYTES,
     ReceiptRefused,
@@ -127,6 +127,10 @@ def test_a_receipt_has_all_that_its_figures_are_computed_from(
     ).rows()
     assert shown == [{name: eager[name] for name in shown[0]}]
     assert eager["sessions"] == 2
+    for view in figures.VIEWS:
+        question = f"FROM {view} WHERE kernel_id = '{FAST['kernel_id']}' ORDER BY ALL"
+        stored = figures.to_json(lake.run(question).arrow())
+        assert figures.find_difference(stored, content["figures"][view]) is None
     assert content["kernel"]["license"] == "MIT"
     assert content["kernel"]["authors"] == ["model"]
     assert content["tasks"][0]["name"] == "level1/1"
