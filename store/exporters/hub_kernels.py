@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,6 +32,8 @@ from store.winners.selection import TaskWinners, read_details, read_winners
 log = logging.getLogger(__name__)
 VARIANT = "torch-universal"
 """The build of `kernels` for every version of torch: nothing in it is compiled."""
+_PROGRESS_S = 10.0
+"""Seconds between messages of progress: in a large lake, a receipt takes a second."""
 _MOST_NAMED = 5
 
 
@@ -71,7 +74,11 @@ def write(lake: Lake, folder: Path, config: Config) -> dict[str, int]:
         log.info("and none for %d other tasks and devices", len(lines) - _MOST_NAMED)
     details = {name: read_details(lake, name) for name in ("speedups", "other_shapes", "parents")}
     names: dict[str, str] = {}
+    shown = time.monotonic()
     for winners in found.tasks:
+        if time.monotonic() > shown + _PROGRESS_S:
+            log.info("%d of %d repositories", len(names), len(found.tasks))
+            shown = time.monotonic()
         name = name_repository(winners.task)
         if name in names:  # another suite has a task of this name
             name = f"{name}-{winners.task_id[:8]}"
