@@ -192,10 +192,15 @@ class ForgingServer:
         ours, theirs = messages.make_pair()
         control, their_control = messages.make_pair()
         self._controls.append((control, their_control))
-        answer = self._make_worker(setting, os.dup(inbox), os.dup(outbox), directory, loop)
-        thread = threading.Thread(target=self._serve, args=(theirs, their_control, answer))
-        thread.daemon = True
-        thread.start()
+        boxes = os.dup(inbox), os.dup(outbox)
+        answer = self._make_worker(setting, *boxes, directory, loop)
+
+        def serve() -> None:
+            self._serve(theirs, their_control, answer)
+            for box in boxes:
+                os.close(box)
+
+        threading.Thread(target=serve, daemon=True).start()
         return WorkerProcess(self, ours, control, os.getpid(), directory, log, NoFreezer(), loop)
 
     def send(self, message: Mapping[str, Any], fds: list[int] | None = None) -> None:
