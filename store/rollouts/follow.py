@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import json
 import os
-import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -55,7 +54,8 @@ class Followed:
             parts = [(file, place if place <= state.st_size else 0)]
             if inode != state.st_ino:
                 # The file was replaced: read the rest of the one before, which may have a new name.
-                before = (one for one in file.parent.iterdir() if one.stat().st_ino == inode)
+                with os.scandir(file.parent) as entries:
+                    before = [Path(one) for one in entries if one.inode() == inode]
                 parts = [*((one, place) for one in before), (file, 0)]
             for part, start in parts:
                 yield from self._read_file(file, part, start, name, to_the_end or part != file)
@@ -92,8 +92,8 @@ class Followed:
     def count_others(self) -> dict[str, int]:
         """Return how many files of the folder are of other kinds, by suffix."""
         files = self.path.rglob("*") if self.path.is_dir() else ()
-        return Counter(one.suffix or one.name for one in files if one.is_file()) - Counter(
-            {".jsonl": sys.maxsize}
+        return Counter(
+            one.suffix or one.name for one in files if one.is_file() and one.suffix != ".jsonl"
         )
 
     def _read_line(

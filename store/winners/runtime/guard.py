@@ -495,7 +495,7 @@ def _make_key(
     addresses = 0
     for value in values:
         if type(value) in _TENSORS:
-            # Whoever reads its memory does not see that it is negated or conjugated.
+            # The memory of a negated or conjugated view has other values than the view.
             if (has_grad and value.requires_grad) or value.is_neg() or value.is_conj():
                 return None
             try:
@@ -532,11 +532,12 @@ def _has_checks() -> bool:
 
     Without them, a call takes longer.
     """
-    one = torch.zeros(2, 2)
+    one, pair = torch.zeros(2, 2), torch.zeros(2, 2, dtype=torch.complex64)
     others = (one[:1], one[0], one.t(), one.int(), one.to("meta"), torch.nn.Parameter(one), 1)
     try:
-        check = _make_check([one])
-        return check(one.clone()) and not any(map(check, others))
+        check, of_pair = _make_check([one]), _make_check([pair.imag])
+        # The imaginary part of a conjugated view is a negated view of the same form.
+        return check(one.clone()) and not any(map(check, others)) and not of_pair(pair.conj().imag)
     except Exception:
         return False
 
