@@ -204,6 +204,7 @@ def test_a_pulled_row_cannot_take_the_id_of_a_decision_that_is_made_here_later(
         assert lake.sql("SELECT count(*) AS n FROM quarantined").rows() == held
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("trick", ["version", "evaluator", "workload", "device"])
 def test_no_pulled_verdict_overrides_one_of_this_lake(

@@ -47,6 +47,7 @@ def test_golden_prompt(lake, make_job, rows_of, golden, task, options) -> None:
     assert text_of(row) + "\n" == (GOLDEN / f"{golden}.txt").read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_golden_prompt_of_claims(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     for name, speedup in (("a", 1.5), ("b", 3.25)):

@@ -195,6 +195,7 @@ def test_a_copy_of_a_test_task_is_no_task_to_train_on(
     assert dropped == {"task: copy of a test task": 1, "task: test split": 1}
 
 
+@pytest.mark.slow
 def test_rows_for_copies_of_test_tasks_are_an_error(rows: Rows, lake_of) -> None:
     held_out = rows.task("cumsum", family="scan", split="test")
     copy = add_task(rows, "alias", rows.known[held_out]["code"] + "# copy\n", "train")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
 from mcp_client import Agent, run_in_memory
 
 from store.mcp.serving import AgentLimits
@@ -34,6 +35,7 @@ def test_the_prompt_is_that_of_the_pipeline(lake, make_job, rows_of) -> None:
     assert (evaluation["data"]["purpose"], alone["data"]["exemplars"]) == ("eval", [])
 
 
+@pytest.mark.slow
 def test_a_prompt_that_cannot_be_made_is_explained(lake) -> None:
     async def make(agent: Agent) -> list[str]:
         return [

@@ -240,6 +240,7 @@ def test_errors_survive_a_process_boundary() -> None:
             assert (type(error), str(error)) == (kind, "what\ndo this")
 
 
+@pytest.mark.slow
 def test_what_is_left_out_is_filled_in(writer: Writer) -> None:
     before = datetime.now(UTC)
     writer.append({"policies": [_policy("a"), _policy("b", model="m")], "prompts": []}, "policies")
@@ -344,6 +345,7 @@ def test_a_chain_of_references_falls_together(writer: Writer) -> None:
     assert (problem.table, problem.count) == ("spool", 2)
 
 
+@pytest.mark.slow
 def test_the_first_row_of_a_key_stands_where_repeats_are_dropped(writer: Writer) -> None:
     rows = [_policy("a", name=str(n)) for n in range(50)]
     writer.append({"policies": rows[::-1]}, "many")
@@ -646,6 +648,7 @@ def test_a_load_is_one_transaction_and_is_made_once(writer: Writer) -> None:
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_rows_may_refer_to_each_other_inside_a_bundle_and_a_load(writer: Writer) -> None:
     chain = [
         _policy("child", parent_policy_id="parent"),
@@ -718,6 +721,7 @@ def test_a_lake_put_back_to_its_backup_is_not_taken_for_the_later_one(
     assert integrity.check(location.FolderLocation(root)) == []
 
 
+@pytest.mark.slow
 def test_data_files_are_on_disk_before_their_bundle_leaves_the_spool(
     writer: Writer, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -283,6 +283,7 @@ def test_any_other_change_is_refused_and_changes_nothing(
     connection.close()
 
 
+@pytest.mark.slow
 def test_a_bundle_spooled_before_the_catalog_grew_is_committed_after(
     writer: store.Writer, edit_catalog: Any
 ) -> None:

@@ -143,6 +143,7 @@ def test_rows_of_a_file_without_a_checksum_are_tested_again_once_somebody_wrote_
     assert "is the hash of" in rule
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_damage_without_a_trace_is_found_by_a_full_check_and_by_every_check_after_it(
     location: Location,

@@ -240,6 +240,7 @@ def test_files_of_loads_compactions_and_expiry_have_their_checksum(writer: store
     assert not list(Path(writer.location.files.url).glob("main/file_checksums/*"))
 
 
+@pytest.mark.slow
 def test_a_file_that_a_killed_commit_left_has_one_checksum(writer: store.Writer) -> None:
     _fill(writer)
     left = _file(writer.location, "kernels")

@@ -74,6 +74,7 @@ def eager(writer: store.Writer) -> list[tuple[str, int, float, str]]:
     ]
 
 
+@pytest.mark.slow
 def test_the_same_release_under_another_revision_counts_once(
     writer: store.Writer, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

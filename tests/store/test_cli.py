@@ -583,6 +583,7 @@ def test_help_loads_nothing_heavy() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_every_command_names_the_same_program() -> None:
     for command in ([BIN / "store", "--version"], [sys.executable, "-m", "store", "--version"]):
         done = subprocess.run(command, capture_output=True, text=True, check=True)
@@ -594,14 +595,6 @@ def test_the_package_is_the_one_of_this_repository() -> None:
     assert Path(store.__file__) == Path(__file__).parents[2] / "store" / "__init__.py"
     packages = (ROOT / "tests").rglob("__init__.py")
     assert not [file for file in packages if "adversarial" not in file.parts]  # candidates' own
-
-
-def test_rooms_import_only_downwards() -> None:
-    done = subprocess.run(
-        [BIN / "lint-imports", "--no-cache"], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stdout
-    assert "0 broken" in done.stdout
 
 
 def test_an_importer_without_options_has_no_parameter_for_them(tmp_path: Path) -> None:

@@ -31,10 +31,8 @@ def crash() -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize(
-    ("writers", "readers", "bundles", "kills"),
-    [(2, 1, 3, 1), pytest.param(8, 3, 8, 10, marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize(("writers", "readers", "bundles", "kills"), [(2, 1, 3, 1), (8, 3, 8, 10)])
 def test_kill_9_at_random_points_loses_doubles_and_tears_nothing(
     writers: int, readers: int, bundles: int, kills: int
 ) -> None:

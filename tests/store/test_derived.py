@@ -403,6 +403,7 @@ def test_what_a_killed_process_left_is_removed(lake_url: str, history: History) 
     assert {name.split("-")[0] for name in files(lake_url)} == set(CACHED)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("error", [duckdb.InterruptException, KeyboardInterrupt])
 @pytest.mark.parametrize("calls", [1, 2])

@@ -190,6 +190,7 @@ def test_no_view_has_a_speedup_over_a_baseline_that_is_too_short(lake: Path, vie
     assert any(row["speedup"] is not None for row in others)
 
 
+@pytest.mark.slow
 def test_of_two_early_sessions_that_confirm_a_win_both_are_confirmed_and_none_disturbed(
     lake: Path,
 ) -> None:
@@ -203,6 +204,7 @@ def test_of_two_early_sessions_that_confirm_a_win_both_are_confirmed_and_none_di
     assert pooled["speedup"] == pytest.approx(math.sqrt(4.0 * 4.2))
 
 
+@pytest.mark.slow
 def test_an_early_session_by_a_further_clock_is_disturbed_where_the_main_one_is(
     lake: Path,
 ) -> None:

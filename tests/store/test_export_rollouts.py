@@ -106,6 +106,7 @@ def test_verl_gets_what_its_agent_loop_returns(lake: store.Lake, tmp_path: Path)
     assert (first["reward_score"], second["reward_score"]) == (0.75, 2)
 
 
+@pytest.mark.slow
 def test_a_run_whose_rollouts_all_stay_is_refused(lake: store.Lake, tmp_path: Path) -> None:
     other = b.run("evaluated", "training")
     answer = b.generation(POLICY, TEST, minute=9, run_id=other["run_id"], step=0)

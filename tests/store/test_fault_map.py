@@ -24,6 +24,7 @@ import httpx2
 import psycopg
 import pytest
 from cyclopts import App
+from new_lakes import copy_starter_lake
 from postgres_server import OWNER, PostgresServer
 
 import store
@@ -116,9 +117,9 @@ ssize_t write(int file, const void *data, size_t size) {
 def filled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a lake with the starter suite, a tag and a token, to be copied."""
     folder = tmp_path_factory.mktemp("filled")
-    for words in ("import starter", "tag add v1"):
-        done = commands.run(["store", "--lake", "lake", *words.split()], cwd=folder)
-        assert done.returncode == 0, done.stderr
+    copy_starter_lake(folder / "lake")
+    done = commands.run(["store", "--lake", "lake", "tag", "add", "v1"], cwd=folder)
+    assert done.returncode == 0, done.stderr
     return folder / "lake"
 
 
@@ -346,6 +347,7 @@ def test_a_full_disk_behind_the_standard_output_ends_with_one_sentence(
     )
 
 
+@pytest.mark.slow
 def test_a_device_that_fails_is_named(place: Place) -> None:
     compiler = shutil.which("cc")
     if compiler is None:
@@ -636,6 +638,7 @@ def test_a_server_without_free_connections_is_named(server: PostgresServer) -> N
         assert "max_connections" in str(fault.hint)
 
 
+@pytest.mark.slow
 def test_a_full_disk_of_a_server_is_named(server: PostgresServer) -> None:
     folder = tempfile.mkdtemp()  # not inside tmp_path, where the server's user has no right
     mount("-t", "tmpfs", "-o", "size=1m,uid=nobody", "tmpfs", folder)
@@ -657,6 +660,7 @@ def test_a_full_disk_of_a_server_is_named(server: PostgresServer) -> None:
     assert "the disk of postgresql://127.0.0.1/postgres is full" in str(fault)
 
 
+@pytest.mark.slow
 def test_a_connection_that_a_server_ends_is_named(server: PostgresServer) -> None:
     address = f"host=127.0.0.1 port={server.port} dbname=postgres user={OWNER}"
     with psycopg.connect(address, autocommit=True) as session:

@@ -73,6 +73,7 @@ def test_a_reader_stays_where_it_is_pinned(writer: store.Writer) -> None:
         assert _policies(lake) == {"ada"}
 
 
+@pytest.mark.slow
 def test_before_the_first_commit_tables_are_empty_and_typed(writer: store.Writer) -> None:
     _policy(writer, "ada")
     with writer.reader(0) as old, writer.reader() as new:
@@ -90,6 +91,7 @@ NEVER = [
 ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_moment_that_never_was_is_refused(writer: store.Writer) -> None:
     # The writer's own connection: opening a reader for each of them would take seconds.
     for at in NEVER:
@@ -157,6 +159,7 @@ def test_a_name_that_is_a_number_a_time_or_not_plain_is_no_tag(writer: store.Wri
             history.add_tag(writer, name, None, None)
 
 
+@pytest.mark.slow
 def test_a_tag_of_100_plain_characters_is_taken(writer: store.Writer) -> None:
     for name in ("v1.0-rc_2", "v" * 100):
         snapshot = history.add_tag(writer, name, None, None)

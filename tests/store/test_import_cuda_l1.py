@@ -132,6 +132,7 @@ def test_tasks_kernels_and_their_origin(writer: store.Writer, tmp_path: Path) ->
     )
 
 
+@pytest.mark.slow
 def test_a_score_without_code_is_a_claim_without_kernel(
     writer: store.Writer, tmp_path: Path
 ) -> None:
@@ -147,6 +148,7 @@ def test_a_score_without_code_is_a_claim_without_kernel(
     ]
 
 
+@pytest.mark.slow
 def test_absent_and_unknown_keys_are_taken_as_they_come(
     writer: store.Writer, tmp_path: Path
 ) -> None:
@@ -156,6 +158,7 @@ def test_absent_and_unknown_keys_are_taken_as_they_come(
     assert claims == [{"baseline": "eager", "speedup": 2.0}]
 
 
+@pytest.mark.slow
 def test_texts_are_shared_between_gpus(writer: store.Writer, tmp_path: Path) -> None:
     for gpu in ("a100", "3090"):
         write(tmp_path, gpu, [row(1), row(2)])
@@ -231,6 +234,7 @@ def test_a_malformed_row_costs_that_row(
     assert found == [{"gpu": "A100"}, {"gpu": "H100"}]
 
 
+@pytest.mark.slow
 def test_missing_numbers_are_no_scores(writer: store.Writer, tmp_path: Path) -> None:
     changes = {"score_default": float("inf"), "score_cudnn": "None", "score_cuda_graph": None}
     load(writer, write(tmp_path, "a100", [row(1, **changes)]))
@@ -252,6 +256,7 @@ def test_the_older_form_is_read(writer: store.Writer, tmp_path: Path) -> None:
         load(writer, file)
 
 
+@pytest.mark.slow
 def test_the_newer_form_of_a_checkout_wins(writer: store.Writer, tmp_path: Path) -> None:
     write(tmp_path / "optimized_cuda_code", "h100", [row(1)])
     write(tmp_path, "package", [{"name": "not of the release"}])

@@ -154,6 +154,7 @@ def test_definition_solution_and_trace_become_rows(tmp_path: Path) -> None:
         ]
 
 
+@pytest.mark.slow
 def test_every_status_is_kept(tmp_path: Path) -> None:
     traces = [
         trace(workload(f"x{number}", batch=number + 10), verdict(status))
@@ -169,6 +170,7 @@ def test_every_status_is_kept(tmp_path: Path) -> None:
     assert [tuple(one.values()) for one in found] == wanted
 
 
+@pytest.mark.slow
 def test_inputs_out_of_files_are_workloads_of_their_own(tmp_path: Path) -> None:
     kept = {"type": "safetensors", "path": "blob/x.safetensors", "tensor_key": "x"}
     traces = [

@@ -167,6 +167,7 @@ def test_an_interrupted_import_goes_on(
     assert (rest.files, rest.skipped, rest.rows["tasks"]) == (1, 1, 1)
 
 
+@pytest.mark.slow
 def test_two_revisions_share_a_text_under_two_labels(writer: store.Writer, checkout: Path) -> None:
     import_tasks(writer, checkout, "v0")
     summary = import_tasks(writer, checkout, "v0.1")
@@ -421,6 +422,7 @@ def test_speedups_are_claimed_from_the_same_gpu_only(
     )
 
 
+@pytest.mark.slow
 def test_a_timing_file_of_unknown_kind_needs_the_option(
     task_writer: store.Writer, run_folder: Path, tmp_path: Path
 ) -> None:
@@ -430,6 +432,7 @@ def test_a_timing_file_of_unknown_kind_needs_the_option(
     assert import_run(task_writer, run_folder, baseline=file, baseline_kind="compile").files == 1
 
 
+@pytest.mark.slow
 def test_a_run_without_verdicts_or_with_an_empty_kernel_is_stored(
     task_writer: store.Writer, run_folder: Path
 ) -> None:
@@ -445,6 +448,7 @@ def test_a_run_without_verdicts_or_with_an_empty_kernel_is_stored(
     assert empty == [{"policy_id": "model-x", "parse_error": "the kernel file is empty"}]
 
 
+@pytest.mark.slow
 def test_equal_kernels_of_two_samples_are_one_kernel_judged_twice(
     task_writer: store.Writer, run_folder: Path
 ) -> None:
@@ -517,6 +521,7 @@ def test_a_runtime_that_was_not_measured_is_null(runtime: object) -> None:
     assert entry.latency_ms is None
 
 
+@pytest.mark.slow
 def test_a_correct_kernel_without_runtime_is_judged_and_claims_nothing(
     task_writer: store.Writer, run_folder: Path
 ) -> None:

@@ -139,6 +139,7 @@ def test_an_interrupted_import_resumes_and_a_repeated_one_adds_nothing(
     assert (again.files, again.skipped, again.rows) == (0, 3, {})
 
 
+@pytest.mark.slow
 def test_a_malformed_row_at_the_end_costs_that_row(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -101,6 +101,7 @@ def test_tasks_and_candidates_are_stored_under_the_folders_name(
     assert {row["license"] for row in stored} == {None}
 
 
+@pytest.mark.slow
 def test_both_sides_of_the_split_are_decided_over_the_whole_folder(
     writer: store.Writer, folder: Path
 ) -> None:
@@ -121,6 +122,7 @@ def test_a_new_candidate_adds_only_itself(writer: store.Writer, folder: Path) ->
     assert summary.skipped == 0
 
 
+@pytest.mark.slow
 def test_options_name_suite_policy_entry_and_license(writer: store.Writer, folder: Path) -> None:
     load(writer, folder, suite="lab", policy="ada", license="MIT", entry_point="Fast")
     found = rows(
@@ -131,6 +133,7 @@ def test_options_name_suite_policy_entry_and_license(writer: store.Writer, folde
     assert found == [{"suite": "lab", "policy_id": "ada", "license": "MIT", "entry_point": "Fast"}]
 
 
+@pytest.mark.slow
 def test_a_candidate_without_modelnew_has_another_entry_point(
     writer: store.Writer, folder: Path
 ) -> None:
@@ -150,6 +153,7 @@ def test_a_candidate_without_modelnew_has_another_entry_point(
     assert stored == dict(zip(names.values(), expected, strict=True))
 
 
+@pytest.mark.slow
 def test_one_task_with_its_candidates_beside_it(writer: store.Writer, tmp_path: Path) -> None:
     root = tmp_path / "softsign"
     write(root / "task.py", TASK.format(name="relu"))

@@ -126,6 +126,7 @@ def test_drkernel_dialogues_are_trajectories_and_prompts_are_for_training(tmp_pa
     assert list(sources.detect(file)) == ["drkernel"]
 
 
+@pytest.mark.slow
 def test_makora_programs_are_split_and_a_missing_latency_is_no_claim(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     program = RELU + "\nimport torch\nimport triton\n\n" + kernel()

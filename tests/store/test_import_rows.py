@@ -148,6 +148,7 @@ def test_a_bad_row_costs_that_row_and_is_named(
         import_rows(url, hopeless)
 
 
+@pytest.mark.slow
 def test_an_interrupted_import_is_resumed(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ def test_a_row_becomes_kernel_verdict_claims_and_profile(tmp_path: Path) -> None
         assert features == [{"language": "cuda", "has_device_code": True}]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("changes", "status", "reason"),
@@ -156,6 +157,7 @@ def test_an_import_that_is_repeated_adds_nothing(tmp_path: Path) -> None:
     assert other.rows.get("evaluations", 0) == 0
 
 
+@pytest.mark.slow
 def test_missing_columns_and_numbers_with_gaps_are_read(tmp_path: Path) -> None:
     few = {
         "PyTorch_Code_Module": RELU,

@@ -255,6 +255,7 @@ def test_accelopt_candidates_continue_the_kernel_with_their_baseline(tmp_path: P
     assert list(sources.detect(root)) == ["accelopt"]
 
 
+@pytest.mark.slow
 def test_accelopt_candidates_of_flashinfer_bench_are_files(tmp_path: Path) -> None:
     lake, root = tmp_path / "lake", tmp_path / "experiment"
     for name in ("base", "fast"):
@@ -364,6 +365,7 @@ def test_kernelagent_programs_and_sessions(tmp_path: Path) -> None:
         assert list(sources.detect(root / part)) == ["kernelagent"]
 
 
+@pytest.mark.slow
 def test_an_empty_folder_is_told_what_it_lacks(tmp_path: Path) -> None:
     for importer in (openevolve, k_search, accelopt, kernelagent):
         with pytest.raises(ImportFailed, match="holds no"):

@@ -8,11 +8,12 @@ from typing import Any
 
 import polars as pl
 import pytest
+from new_lakes import copy_starter_lake
 
 import store
 from store import ids
 from store.errors import ImportFailed, UnknownName
-from store.importers import starter, trl_completions
+from store.importers import trl_completions
 from store.importers.reading.pieces import ImportSummary, run_import
 
 ANSWER = """### Performance Analysis
@@ -32,10 +33,7 @@ class ModelNew(torch.nn.Module):
 @pytest.fixture(scope="module")
 def starter_url(tmp_path_factory: pytest.TempPathFactory) -> str:
     """Return a lake with the starter suite."""
-    url = str(tmp_path_factory.mktemp("starter") / "lake")
-    with store.writer(url, author="tests") as writer:
-        run_import(writer, starter, None, starter.Config(measured=False))
-    return url
+    return copy_starter_lake(tmp_path_factory.mktemp("starter") / "lake")
 
 
 def log(folder: Path, step: int, rows: list[dict[str, Any]]) -> Path:

@@ -32,6 +32,7 @@ def import_folder(url: str, folder: Path) -> dict[str, int]:
         return run_import(writer, measured, folder, measured.Config()).rows
 
 
+@pytest.mark.slow
 def test_what_belongs_to_kernels_of_the_lake_is_taken_and_only_once(
     suite_lake: str, tmp_path: Path
 ) -> None:

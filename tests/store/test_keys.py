@@ -164,6 +164,7 @@ with store.writer(sys.argv[1], author="tests") as writer:
         assert lake.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 2}
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_lake_put_back_to_a_backup_is_read_anew(writer: store.Writer, tmp_path: Path) -> None:
     root = writer.location.root

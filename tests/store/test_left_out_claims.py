@@ -106,6 +106,7 @@ def test_another_function_and_weak_tasks_neither_confirm_nor_refute_a_claim(
     assert elsewhere[RENAMED] == (False, False, None, None, None, None)
 
 
+@pytest.mark.slow
 def test_options_compare_these_claims(lake_url: str) -> None:
     with store.open(lake_url, include=("nonequivalent",)) as opened:
         found = compare(opened)
@@ -167,6 +168,7 @@ def test_the_report_says_how_many_weak_tasks_its_figures_leave_out(lake: store.L
     assert {row["n"] for row in ask(lake, "report/quantiles")} == {1}
 
 
+@pytest.mark.slow
 def test_a_suspect_has_no_speedup_from_another_function(tmp_path: Path) -> None:
     task, kernel, gpu = b.task(), b.kernel("suspect"), b.device("A100", kind="cuda")
     other = b.task("other")

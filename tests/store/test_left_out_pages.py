@@ -34,6 +34,7 @@ def speedups_of(rows: list[dict[str, Any]], column: str = "speedup") -> dict[str
     return {row["kernel_id"]: bool(row[column]) for row in rows if row["kernel_id"] in wanted}
 
 
+@pytest.mark.slow
 def test_pages_of_the_explorer_show_no_speedup_of_another_function(lake: Path) -> None:
     run = b.run("contrastive", "training")["run_id"]
     with explorer_lakes.open_client(lake) as client:

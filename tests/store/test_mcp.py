@@ -392,6 +392,7 @@ def call_over_http(url: str, **headers: str) -> int:
     return done.status_code
 
 
+@pytest.mark.slow
 def test_http_needs_the_token_and_answers_this_machine_only(lake: Path) -> None:
     from mcp.client.streamable_http import streamable_http_client
 

@@ -93,6 +93,7 @@ def claim_fast(kernel: b.Row, version: int = NEWEST, **columns: Any) -> dict[str
     }
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("kernel", [WRONG, SLOW], ids=["wrong", "slow"])
 @pytest.mark.parametrize("columns", [{}, {"evaluator": "trust_me"}], ids=["same", "other"])

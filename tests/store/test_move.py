@@ -121,6 +121,7 @@ def test_the_old_place_says_where_the_lake_is_and_its_spool_is_forwarded(
         assert len(lake.sql("FROM kernels").rows()) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "stage",

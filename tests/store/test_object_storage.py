@@ -74,6 +74,7 @@ def count(url: str, at: int | None = None) -> int:
     return int(row["n"])
 
 
+@pytest.mark.slow
 def test_rows_are_appended_checked_compacted_and_expired_in_a_bucket(url: str) -> None:
     snapshot = fill(url)
     location = Location.of(url)
@@ -219,6 +220,7 @@ def test_a_key_that_may_only_read_queries_and_cannot_write(
     assert integrity.check(Location.of(url)) == []
 
 
+@pytest.mark.slow
 def test_a_connection_reaches_only_its_own_prefix(filled_url: str) -> None:
     connection = attachment.connect(to=Location.of(filled_url))
     try:

@@ -60,5 +60,6 @@ def require_same(rows: list[dict[str, Any]], lake: store.Lake) -> None:
         assert row["best_ms"] == pytest.approx(own["best_ms"], rel=1e-6)
 
 
+@pytest.mark.slow
 def test_polars_reads_an_export(lake: store.Lake, tmp_path: Path) -> None:
     require_same(run_example(POLARS, tmp_path, "to_dicts()"), lake)

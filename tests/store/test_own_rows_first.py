@@ -81,6 +81,7 @@ def test_a_pulled_verdict_does_not_choose_the_precision_of_own_ones(
     assert ask(BEST, judge(JUNK, None, "crash", precision="torch_default", minute=1)) == []
 
 
+@pytest.mark.slow
 def test_pulled_verdicts_choose_the_precision_where_there_are_no_own_ones(ask: Ask) -> None:
     strict = pull(judge(OWN, 2.0, precision="fp32_strict"))
     found = ask(BEST, strict, pull(judge(JUNK, 3.0, precision="torch_default", minute=1)))
@@ -108,6 +109,7 @@ def test_a_pulled_session_does_not_choose_the_workload_of_own_verdicts(ask: Ask)
     assert ask(query, pull(judge(JUNK, 2.0, sizes=SMALL))) == own
 
 
+@pytest.mark.slow
 def test_a_pulled_audit_of_another_workload_makes_no_audited_task_weak(ask: Ask) -> None:
     pulled = b.task_audit(SMALL, GPU, ["zeros"], auditor_version=999, origin="lab/kernels")
     assert ask("FROM weak_tasks", {"task_audits": [pulled]}) == [{"task_id": TASK["task_id"]}]

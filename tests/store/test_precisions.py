@@ -126,6 +126,7 @@ def test_a_kernel_may_be_right_by_one_precision_and_wrong_by_another(ask: Ask) -
     assert [row["kernel_id"] for row in ask("FROM kernel_speedups")] == [WRONG["kernel_id"]]
 
 
+@pytest.mark.slow
 def test_a_cheat_that_one_precision_shows_counts_for_all(ask: Ask) -> None:
     found = ask(
         "SELECT status, correct FROM outcomes",
@@ -172,6 +173,7 @@ def test_a_newer_version_supersedes_verdicts_by_every_precision(ask: Ask) -> Non
     assert [row["speedup"] for row in ask("FROM kernel_speedups")] == [2.0]
 
 
+@pytest.mark.slow
 def test_precisions_do_not_differ_on_a_processor_nor_where_none_is_named(ask: Ask) -> None:
     found = ask(
         'SELECT device, speedup, "precision" FROM kernel_speedups ORDER BY device',

@@ -7,6 +7,7 @@ import sys
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pytest
 
 import store
 from store.commandline.display import list_rows
@@ -28,6 +29,7 @@ def test_rows_are_those_of_pyarrow() -> None:
         assert repr(list_rows(rows)) == repr(rows.to_pylist())
 
 
+@pytest.mark.slow
 def test_reading_times_imports_no_pandas(writer: store.Writer, lake_url: str) -> None:
     program = f"""
 import sys

@@ -1,6 +1,6 @@
 """Queries of pipelines and views on large lakes: no operator puts out many more rows than it got.
 
-The lake of `make test` has 100,000 evaluations. Each test process that needs it waits for the first
+The lake has 100,000 evaluations. Each test process that needs it waits for the first
 one to make it.
 """
 
@@ -14,17 +14,11 @@ from pathlib import Path
 
 import bounds
 import pytest
-from _pytest.mark.structures import ParameterSet
 from generate import Size, make
 
 import store
 
 CASES = bounds.list_cases()
-SAMPLE = (
-    "view best_kernels",
-    "view search_curves",
-)
-"""What `make test` runs: together, these read many views."""
 PROGRAMS = Path(__file__).parents[2] / "benchmarks"
 
 
@@ -45,11 +39,8 @@ def large_lake(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(lake)
 
 
-def _mark_slow(name: str) -> ParameterSet:
-    return pytest.param(name, marks=() if name in SAMPLE else pytest.mark.slow)
-
-
-@pytest.mark.parametrize("name", [_mark_slow(name) for name in CASES])
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CASES)
 def test_no_operator_puts_out_many_more_rows_than_it_gets(large_lake: str, name: str) -> None:
     done = bounds.measure(large_lake, name, CASES[name])
     assert done.rows or name.startswith("view")
@@ -69,6 +60,7 @@ GROWING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("operator", GROWING)
 def test_growth_is_found_unless_the_header_of_the_file_names_the_operator(

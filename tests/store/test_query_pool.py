@@ -128,6 +128,7 @@ def test_attacks_on_sql_servers_are_refused_and_change_nothing(
     assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.slow
 def test_a_limit_on_rows_is_no_text_around_the_query(folder: Path) -> None:
     async def ask(pool: LakeReaders, snapshot: int) -> list[QueryAnswer]:
         tails = ("", ";", "; --", " --", " LIMIT 100000000 -- x", " /* LIMIT 1 */")
@@ -149,6 +150,7 @@ def test_a_value_that_looks_like_sql_is_a_value(folder: Path) -> None:
     assert use_pool(folder, ask).rows.to_pylist() == [{"a": hostile, "b": 2, "n": 0}]
 
 
+@pytest.mark.slow
 def test_an_answer_is_cut_by_characters_and_a_row_that_is_too_long_is_explained(
     folder: Path,
 ) -> None:
@@ -171,6 +173,7 @@ def test_an_answer_is_cut_by_characters_and_a_row_that_is_too_long_is_explained(
     )
 
 
+@pytest.mark.slow
 def test_a_query_has_as_many_threads_as_its_limits_say(folder: Path) -> None:
     async def ask(pool: LakeReaders, snapshot: int) -> list[dict[str, Any]]:
         sql = "SELECT current_setting('threads') AS threads"

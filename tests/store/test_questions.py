@@ -12,12 +12,11 @@ from pathlib import Path
 
 import builders as b
 import pytest
+from new_lakes import copy_starter_lake
 
 import store
 from lab.merge import merge
 from store.commandline import display
-from store.importers import starter
-from store.importers.reading.pieces import run_import
 
 DOCS = Path(__file__).parents[2] / "docs"
 PAGE = DOCS / "questions.md"
@@ -31,9 +30,7 @@ WITHOUT_RUN = (3, 5, 6)
 def fill(folder: Path) -> tuple[str, str]:
     """Return a lake of the run and the starter suite, and one of the rows that both lack."""
     run, story = str(folder / "run"), str(folder / "story")
-    merge(run, DOCS / "runs" / "history-1" / "tables")
-    with store.writer(run, author="tests") as writer:
-        run_import(writer, starter, None, starter.Config())
+    merge(copy_starter_lake(run), DOCS / "runs" / "history-1" / "tables")
     h200 = b.device("H200", kind="cuda")
     tasks = [b.task(name) for name in ("square", "cube", "root")]
     sizes = [b.workload(task) for task in tasks]

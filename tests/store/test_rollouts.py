@@ -623,6 +623,7 @@ def test_traces_of_the_installed_verifiers_are_read(tmp_path: Path) -> None:
     _check_trace(tmp_path / "lake")
 
 
+@pytest.mark.slow
 def test_traces_of_verifiers_are_read(tmp_path: Path) -> None:
     ask = {
         "message": {"role": "user", "content": "1 + 1?"},

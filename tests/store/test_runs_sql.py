@@ -145,6 +145,7 @@ def test_arms_are_compared_where_both_have_a_speed_with_and_without_copies(tmp_p
     assert [row["slower"] for row in rows] == [1, 1]
 
 
+@pytest.mark.slow
 def test_training_curves_are_means_over_the_seeds_of_an_arm(tmp_path: Path) -> None:
     policy, task, kernel = b.policy("last", stage="contrastive"), b.task(), b.kernel()
     shared = b.run("contrastive", "training", run_id="elsewhere")

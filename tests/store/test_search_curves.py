@@ -109,6 +109,7 @@ def test_the_best_baseline_is_the_fastest_of_the_session(lake: store.Lake) -> No
     assert curve(lake, "best", "bucket")[-1]["geomean"] == pytest.approx(2.0)
 
 
+@pytest.mark.slow
 def test_the_report_draws_the_arms(lake: store.Lake) -> None:
     [answer] = [one for one in build_report(lake).answers if one.title == "Search"]
     assert answer.sentence.startswith("In search s, arm bucket reaches ")

@@ -75,6 +75,7 @@ def fill(url: str) -> list[int]:
         ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("commit", [pytest.param(0, marks=pytest.mark.slow), 1])
 def test_a_lake_on_a_server_answers_as_one_in_a_folder(
     url: str, lake_url: str, commit: int

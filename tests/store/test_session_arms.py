@@ -67,6 +67,7 @@ def list_rules(writer: store.Writer) -> list[str]:
     return [problem.rule for problem in integrity.check(writer.location, full=False)]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "changes",

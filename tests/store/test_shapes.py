@@ -96,6 +96,7 @@ def lake(url: str) -> Iterator[store.Lake]:
         yield opened
 
 
+@pytest.mark.slow
 def test_views_count_what_holds_and_the_worst_speedup(lake: store.Lake) -> None:
     rows = lake.sql("SELECT * EXCLUDE (task_id, device) FROM shapes").rows()
     found = {row.pop("kernel_id"): row for row in rows}

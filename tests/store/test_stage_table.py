@@ -112,6 +112,7 @@ def test_stages_are_the_methods_that_a_policy_was_trained_by(tmp_path: Path) -> 
     assert found[0] == ("base", "base")
 
 
+@pytest.mark.slow
 def test_parents_in_a_circle_end(tmp_path: Path) -> None:
     # Rows of others may say anything.
     one = b.policy("one", stage="sft", parent_policy_id="policy-two")
@@ -124,6 +125,7 @@ def test_parents_in_a_circle_end(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("kind", ["endpoint", "model"])
 def test_a_policy_without_a_stage_has_no_row(kind: str, tmp_path: Path) -> None:

@@ -114,6 +114,7 @@ def test_the_view_has_a_reason_for_each_session_that_ranks_nothing(lake: Path) -
         assert {names[row["kernel_id"]] for row in ranked} == {"honest", "disturbed by latency"}
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", REASONS)
 def test_a_kernels_page_says_so_beside_its_sessions(client: Any, name: str) -> None:

@@ -512,6 +512,7 @@ def test_lineage_leads_to_exemplars_and_parents(audit: store.Lake) -> None:
 # ---- techniques ----------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_gatekeeper_shows_in_the_lift_of_a_pair(lake_url: str) -> None:
     story = Story()
     for name, typical, techniques in [
