@@ -134,13 +134,18 @@ def find_task(lake: Lake, wanted: str) -> dict[str, Any]:
 
 
 def choose_device(wanted: str, known: Sequence[str]) -> str:
-    """Return the one known device model that a text names, in any case or in part.
+    """Return the one known device model that a text names, in any case, with more words or fewer.
 
-    >>> [choose_device(name, ["H200", "H100"]) for name in ("h200", "NVIDIA H200", "H")]
-    ['H200', 'H200', 'H']
+    Words are compared whole, since an A10 is no A100.
+
+    >>> [choose_device(name, ["H200", "NVIDIA A100"]) for name in ("h200", "NVIDIA H200", "a100")]
+    ['H200', 'H200', 'NVIDIA A100']
+    >>> choose_device("A10", ["A100"])
+    'A10'
     """
-    text = wanted.lower()
-    near = [name for name in known if name.lower() in text or text in name.lower()]
+    words = {name: set(re.findall(r"[^\W_]+", name.lower())) for name in (wanted, *known)}
+    asked = words[wanted]
+    near = [name for name in known if asked and (asked <= words[name] or words[name] <= asked)]
     return near[0] if len(near) == 1 and wanted not in known else wanted
 
 
