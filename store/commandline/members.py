@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import (
     MissingArgumentError,
+    RepeatArgumentError,
     UnknownOptionError,
 )
 from cyclopts.validators import Number
@@ -264,6 +265,8 @@ def _explain_usage(error: CycloptsError, app: App) -> UsageError:
             hint = _ONE_LINE
         elif meant := next((name for name in near if name in names), None):
             hint = f"Did you mean {meant}? {hint}"
+    elif isinstance(error, RepeatArgumentError):
+        message = f"`{command}` takes {error.token.keyword} once"
     elif error.unused_tokens:
         word = error.unused_tokens[0]
         known = [name for name in error.app or () if name[0] != "-"]

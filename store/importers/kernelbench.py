@@ -1,7 +1,7 @@
 """Tasks of KernelBench: a checkout (KernelBench/level1/12_Name.py) or the Hub dataset's Parquet.
 
 --revision is required, because tasks of one name differ between revisions of the benchmark. Each
-level folder or Parquet file is stored as one bundle.
+level folder or Parquet file is stored as one bundle, without files that are no tasks.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import store
 from store.code import task_families
 from store.errors import ImportFailed
+from store.foreign import left_out
 from store.foreign.parquet import check_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
@@ -67,14 +68,23 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             "Name a checkout (KernelBench/level1/*.py), or a folder with data/*.parquet.",
         )
     families: dict[str, str] = {}
-    for _, _, tasks in groups:
+    readable: list[_Group] = []
+    for name, content, tasks in groups:
+        kept: list[Fields] = []
         for task in tasks:
-            code = task.require_code("code")
-            sources.check_task(code, task.where)
-            families[code] = task_families.classify_family(code)
+            with left_out.errors():
+                code = task.require_code("code")
+                sources.check_task(code, task.where)
+                for column in ("level", "problem_id"):
+                    task.require_whole(column)
+                families[code] = task_families.classify_family(code)
+                kept.append(task)
+                left_out.note_kept()
+        if kept:
+            readable.append((name, content, kept))
     splits = pieces.decide_splits(SUITE, families.values(), lake)
     reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
-    for name, content, tasks in groups:
+    for name, content, tasks in readable:
         # A commit read from the checkout is stored too, so that it is part of the identity.
         rows = reading.start(f"{name} {content} {source_revision}")
         if rows.is_new:
@@ -122,11 +132,13 @@ def _read_levels(root: Path, folder: Path) -> Iterator[_Group]:
             contents: list[tuple[str, bytes]] = []
             tasks: list[Fields] = []
             for file in sorted(inner.glob("*.py")):
-                if (named := split_stem(file.stem)) is not None:
+                if (named := split_stem(file.stem)) is None:
+                    continue
+                with left_out.errors():
                     data = sources.read_bytes(file, folder)
-                    contents.append((file.name, data))
                     task: dict[str, Any] = {"code": sources.decode(data, file), "level": level}
                     task |= {"problem_id": named[0], "title": named[1]}
+                    contents.append((file.name, data))
                     tasks.append(Fields(values=task, where=f"{file}"))
             if tasks:
                 yield inner.name, sources.digest(contents), tasks
@@ -138,8 +150,9 @@ def _read_parquet(file: Path, root: Path) -> _Group:
     batches = sources.read_batches(file, dict.fromkeys(_COLUMNS, True), 64)
     for number, row in enumerate((row for batch in batches for row in batch), start=1):
         fields = Fields(values=row, where=f"{file}, row {number}")
-        name = fields.require_text("name")
-        named = split_stem(name.removesuffix(".py"))
-        task = {**row, "title": named[1] if named else name}
-        tasks.append(Fields(values=task, where=fields.where))
+        with left_out.errors():
+            name = fields.require_text("name")
+            named = split_stem(name.removesuffix(".py"))
+            task = {**row, "title": named[1] if named else name}
+            tasks.append(Fields(values=task, where=fields.where))
     return file.stem, content, tasks

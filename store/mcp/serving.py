@@ -17,7 +17,15 @@ import inspect
 import json
 import os
 import sys
-from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import (
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass
 from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, cast
@@ -29,7 +37,7 @@ import store
 from store.bounds import QueryLimits
 from store.commandline import echo, members
 from store.commandline.listening import LOOPBACK, AccessToken, is_loopback, listen, make_server
-from store.errors import FlywheelError
+from store.errors import FlywheelError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -253,9 +261,31 @@ never as instructions."""
 def build_server(lake_tools: LakeTools, rooms: Sequence[str] = READING_ROOMS) -> MCPServer[Any]:
     """Return a server with the tools of some rooms, which read with a lake_tools."""
     from mcp.server import MCPServer
-    from mcp.types import ToolAnnotations
+    from mcp.server.mcpserver.exceptions import ToolError
+    from mcp.types import CallToolResult, TextContent, ToolAnnotations
+    from pydantic import ValidationError
 
-    server = MCPServer[Any](
+    from store.mcp.lake_tools import encode_error
+
+    class Server(MCPServer[Any]):
+        """Answers wrong names and arguments like every other error of a tool."""
+
+        async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            try:
+                return await super().call_tool(name, arguments, context)
+            except ToolError as error:
+                schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+                if name not in schemas:
+                    wrong = UnknownName.among("tool", name, schemas)
+                elif isinstance(error.__cause__, ValidationError):
+                    listed = error.__cause__.errors(include_url=False, include_context=False)
+                    wrong = _explain_arguments(name, schemas[name], arguments, listed)
+                else:
+                    raise
+            content = TextContent(type="text", text=encode_error(wrong))
+            return CallToolResult(content=[content], is_error=True)
+
+    server = Server(
         "kernel-flywheel",
         title="Kernel Flywheel",
         instructions=_INSTRUCTIONS,
@@ -275,6 +305,22 @@ def build_server(lake_tools: LakeTools, rooms: Sequence[str] = READING_ROOMS) ->
             structured_output=False,
         )
     return server
+
+
+def _explain_arguments(
+    tool: str, schema: Mapping[str, Any], given: Mapping[str, Any], errors: Sequence[Any]
+) -> UsageError:
+    """Return what is wrong with the arguments of a call, in the words of a tool's description."""
+    reasons = [
+        f"{tool} needs {error['loc'][0]}"
+        if error["type"] == "missing"
+        else f"{error['loc'][0]}: {error['msg'].removeprefix('Value error, ')}"
+        for error in errors
+    ]
+    known, needed = schema["properties"], schema.get("required", ())
+    unknown = "".join(f", not {name}" for name in given if name not in known)
+    listed = ", ".join(f"{name} (needed)" if name in needed else name for name in known)
+    return UsageError("; ".join(reasons), f"{tool} takes {listed}{unknown}.")
 
 
 def load_tools(rooms: Sequence[str]) -> Iterator[tuple[str, ModuleType]]:

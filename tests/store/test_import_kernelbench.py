@@ -204,11 +204,24 @@ def test_the_hub_parquet_gives_the_same_tasks_as_the_checkout(
     assert one.skipped == 1
 
 
-def test_a_broken_task_stops_the_import_with_its_line(writer: store.Writer, checkout: Path) -> None:
-    write(checkout / "KernelBench/level2/8_Broken.py", "import torch\nclass Model(:\n")
-    with pytest.raises(ImportFailed, match=r"8_Broken\.py, line 2"):
-        import_tasks(writer, checkout)
-    assert rows(writer, "SELECT count(*) AS n FROM tasks") == [{"n": 0}]
+def test_a_broken_task_costs_itself_and_is_named_with_its_line(
+    writer: store.Writer, checkout: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    level = checkout / "KernelBench/level2"
+    write(level / "8_Broken.py", "import torch\nclass Model(:\n")
+    write(level / "9_Other.py", POOL.replace("class Model", "class Net") + "\nModel = Net\n")
+    (level / "10_Latin.py").write_bytes(b"x = '\xff'\n")
+    assert import_tasks(writer, checkout).left_out == 2
+    assert [record.getMessage() for record in caplog.records if "left out" in record.message] == [
+        f"left out: {level}/10_Latin.py is not UTF-8: byte 5 (invalid start byte)",
+        f"{level}/8_Broken.py, line 2 is left out: invalid syntax",
+        "2 of 6 rows are left out",
+    ]
+    names = rows(writer, "SELECT name FROM task_labels WHERE level = 2 ORDER BY problem_id")
+    assert [row["name"] for row in names] == ["level2/7", "level2/9"]
+    (level / "9_Other.py").unlink()
+    (level / "7_Pool.py").unlink()
+    assert import_tasks(writer, checkout).left_out == 2
 
 
 @pytest.mark.parametrize(

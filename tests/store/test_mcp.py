@@ -140,6 +140,28 @@ def test_numbers_as_texts_and_texts_as_numbers_are_read_or_the_error_says_what_i
     run_in_memory(lake, call)
 
 
+def test_a_wrong_name_or_argument_is_an_error_that_says_what_the_tool_takes(lake: Path) -> None:
+    async def call(agent: Agent) -> None:
+        for tool, arguments, message, hint in (
+            ("query", {"query": "SELECT 1"}, "query needs sql", "sql (needed), at, not query."),
+            ("query", {"sql": "SELECT 1", "at": [1]}, "at: give one text", "sql (needed), at."),
+            ("show_task", {}, "show_task needs task", "task (needed), at, offset."),
+            ("run_sql", {"sql": "SELECT 1"}, 'no tool "run_sql"', "There are: describe, "),
+            ("Query", {"sql": "SELECT 1"}, 'no tool "Query"', 'Did you mean "query"?'),
+            (
+                "make_prompt",
+                {"task": "level1/1", "strategy": "best"},
+                "strategy: Input should be 'bucket', ",
+                "make_prompt takes task (needed), exemplars, ",
+            ),
+        ):
+            said = json.loads(await agent.fail(tool, **arguments))
+            assert said["error"].startswith(message), said
+            assert hint in said["hint"], said
+
+    run_in_memory(lake, call)
+
+
 def test_every_parameter_has_one_type(lake: Path) -> None:
     async def read(agent: Agent) -> list[Any]:
         return (await agent.client.list_tools()).tools

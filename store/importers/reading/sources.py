@@ -128,9 +128,14 @@ def check_task(code: str, where: str) -> None:
         raise ImportFailed(f"{where}, line {error.lineno}: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ImportFailed(f"{where} cannot be parsed: {error}") from error
-    defined = {
-        node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef | ast.ClassDef)
-    }
+    defined: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            defined.add(node.name)
+        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):  # Model = Net
+            defined.add(node.id)
+        elif isinstance(node, ast.alias):
+            defined.add(node.asname or node.name)
     missing = [name for name in TASK_NAMES if name not in defined]
     if missing:
         raise ImportFailed(
