@@ -194,6 +194,14 @@ def test_common_options_may_stand_before_the_verb(
             assert f"no lake at {tmp_path / 'mine'}" in capsys.readouterr().err
 
 
+def test_an_option_given_twice_is_said(capsys: pytest.CaptureFixture[str]) -> None:
+    for option in (["--no-robustness"], ["--calls", "3"]):
+        with pytest.raises(SystemExit) as left:
+            members.run(app_of("evaluators"), argv=["check", "a.py", "a_task", *option, *option])
+        assert left.value.code == 2
+        assert f"`evaluators check` takes {option[0]} once" in capsys.readouterr().err
+
+
 @pytest.mark.slow
 def test_common_options_may_stand_before_a_member(tmp_path: Path) -> None:
     done = subprocess.run(

@@ -13,7 +13,6 @@ import csv
 import gzip
 import json
 import math
-import sys
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -354,19 +353,26 @@ class Fields:
         raise self.refuse(name, "true or false")
 
     def inner(self, name: str) -> Fields:
-        """Return an object inside this one, empty if it is missing."""
-        value = self.values.get(name)
+        """Return an object inside this one, which may be a JSON text; empty if it is missing."""
+        value = self._parse(name, "{")
         if value is not None and not isinstance(value, Mapping):
             raise self.refuse(name, "an object")
         inner = cast("Mapping[str, Any]", value or {})
         return Fields(values=inner, where=f"{self.where}, {name}")
 
+    def _parse(self, name: str, begin: str) -> Any:
+        """Return a value, parsed if it is a JSON text that begins so."""
+        value = self.values.get(name)
+        if isinstance(value, str) and value.lstrip().startswith(begin):
+            return parse_json(value, f"{self.where}, {name}")
+        return value
+
     def list(self, name: str) -> list[Fields]:
         """Return the objects of a list, empty if it is missing.
 
-        An object may be a JSON text. An import leaves out what is no object.
+        The list and its objects may be JSON texts. An import leaves out what is no object.
         """
-        value = self.values.get(name)
+        value = self._parse(name, "[")
         if value is None:
             return []
         if not isinstance(value, list):
@@ -425,7 +431,11 @@ def read_figure(value: Any, least: float = -math.inf) -> float | None:
     """Return a finite number of at least `least`; None for anything else, which files write too."""
     if isinstance(value, bool) or not isinstance(value, int | float | Decimal):
         return None
-    return float(value) if value == value and least <= value <= sys.float_info.max else None
+    try:
+        figure = float(value)
+    except (OverflowError, ValueError):  # a whole number of 400 digits, a signaling NaN
+        return None
+    return figure if math.isfinite(figure) and figure >= least else None
 
 
 def measure(value: Any) -> int:

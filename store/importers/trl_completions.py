@@ -11,10 +11,12 @@ prompt if the lake has it, or the task that --task names. Rows without a task ar
 
 from __future__ import annotations
 
+import logging
 import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -34,6 +36,8 @@ from store.importers.reading.sessions import (
     read_calls,
     read_turns,
 )
+
+log = logging.getLogger(__name__)
 
 NAME = "trl-completions"
 _NO_TASK = "the lake has no task with their prompt or task_id; --task names one"
@@ -67,6 +71,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         folder = folder.resolve().parent
     policy = config.policy or folder.resolve().name
     groups: Counter[str] = Counter()
+    unread: dict[str, str] = {}
+    """Columns that have other values than numbers, and what these are."""
     reading = pieces.Import(lake, NAME, config)
     known = {str(row["task_id"]) for row in lake.run("SELECT task_id FROM tasks").rows()}
     task_of = {
@@ -128,6 +134,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         for name, value in row.values.items():
             raw = read_figure(float(value) if isinstance(value, bool) else value)
             if name in _NO_FIGURES or raw is None:
+                if name not in _NO_FIGURES and not isinstance(value, float | Decimal | None):
+                    unread[name] = type(value).__name__
                 continue
             if not _is_reward(name, value, config.rewards):
                 rows.add_claim(attempt, name_metric("reported", name), raw, row.where)
@@ -147,6 +155,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 continue
         is_any_kept = True
         yield reading.finish(rows, f"{NAME} {policy}: {file.name}", file.name)
+    if unread:
+        listed = ", ".join(f"{name} ({kind})" for name, kind in unread.items())
+        log.warning("columns that are no numbers are not read: %s", listed)
     if not is_any_kept and left_out.is_counted(_NO_TASK):
         raise ImportFailed(
             "none of the completions is of a task that the lake has",
@@ -160,4 +171,4 @@ def _is_reward(name: str, value: Any, named: tuple[str, ...]) -> bool:
         return name in named
     if re.search("reward|score", name, re.IGNORECASE):
         return True
-    return isinstance(value, float | bool) and _MEASURE.search(name) is None
+    return isinstance(value, float | Decimal | bool) and _MEASURE.search(name) is None

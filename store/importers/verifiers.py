@@ -79,7 +79,7 @@ def _read_episodes(file: Path) -> Iterator[Fields]:
 def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
     """Yield the steps of a trace, then its results; the first has the size of the line."""
     version = trace.values.get("version")
-    if version != TRACE_VERSION:
+    if trace.whole("version") != TRACE_VERSION:
         raise ImportFailed(
             f"{trace.where}: version is {version!a:.40}, not {TRACE_VERSION}", NOTHING_STORED
         )
@@ -180,6 +180,9 @@ def _add(sessions: SessionRows, rows: pieces.BundleRows, record: Fields) -> None
     figures: dict[str, float | None] = {}
     for label in rewards.values:
         with left_out.errors():
+            if read_figure(rewards.values[label]) is not None:  # the product alone
+                figures[name_metric("reward", label)] = rewards.number(label)
+                continue
             reward = rewards.inner(label)
             score, weight = reward.number("score"), reward.number("weight")
             value = None if score is None else score * (1.0 if weight is None else weight)

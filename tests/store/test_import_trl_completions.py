@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -166,3 +167,27 @@ def test_a_tool_call_gives_the_kernel_and_extra_columns_are_claims(
     assert [tuple(one.values()) for one in found] == [(code, "Done.", 3, "write")]
     assert [tuple(one.values()) for one in rules] == [("passed", 1.0), ("speedup_reward", 0.5)]
     assert [one["metric"] for one in claims] == ["reported_answer_length", "reported_kernel_ms"]
+
+
+def test_values_of_other_types_cost_neither_rows_nor_calls(
+    starter_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def call(n: int, *, twice: bool = False, whole: bool = False) -> dict[str, Any]:
+        """Return a completion whose call is a JSON text in part, or as a whole."""
+        code = ANSWER.format(n=n).partition("```python\n")[2].removesuffix("```\n")
+        arguments = json.dumps({"path": "kernel.py", "content": code})
+        named = {"name": "write", "arguments": json.dumps(arguments) if twice else arguments}
+        calls = json.dumps([{"function": named}] if whole else [{"function": json.dumps(named)}])
+        return {"completion": json.dumps([{"role": "assistant", "tool_calls": calls}])}
+
+    lost = {"speedup_reward": float("-inf"), "parts": [0.5, 1.0], "note": "slow"}
+    first, second = (
+        row(n, **more) | {"completion": ANSWER.format(n=n)}
+        for n, more in ((20, {"exact": Decimal("1.5")}), (21, lost))
+    )
+    calls = [row(1, **call(22)), row(1, **call(23, twice=True, whole=True))]
+    source = log(tmp_path / "odd", 1, [first, second, *calls])
+    summary = import_source(starter_url, source, task="layer_norm")
+    assert (summary.left_out, summary.rows["generations"], summary.rows["kernels"]) == (0, 4, 4)
+    assert (summary.rows["rewards"], summary.rows["tool_calls"]) == (4, 2)
+    assert "no numbers are not read: parts (list), note (str)" in caplog.text

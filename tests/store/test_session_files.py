@@ -28,6 +28,7 @@ OPENED = """python - <<'PY'
 with open('a.py') as f: s = f.read()
 open('a.py', 'w').write(s.replace('one', 'two', 1))
 PY"""
+KERNEL = "class ModelNew:\n    pass\n"
 
 
 def shell(text: str) -> tuple[str, Any]:
@@ -82,6 +83,10 @@ def shell(text: str) -> tuple[str, Any]:
         ),
         ("one", ("undo_edit", {"path": "a.py"}), None),
         ("one", ("Read", {"file_path": "a.py"}), "one"),
+        (None, ("", {"path": "a.py", "content": KERNEL}), KERNEL),
+        ("one", ("mcp__fs__put_object", {"filename": "/w/a.py", "body": KERNEL}), KERNEL),
+        ("one", ("check", {"path": "a.py", "content": "a part of ModelNew"}), "one"),
+        ("one", ("swap", {"path": "a.py", "old_string": "x", "content": KERNEL}), "one"),
     ],
 )  # fmt: skip
 def test_a_call_changes_a_file_exactly_or_makes_it_unknown(

@@ -94,6 +94,13 @@ def is_kernel(text: str) -> bool:
     return _KERNEL.search(text) is not None
 
 
+def _is_whole_kernel(text: str) -> bool:
+    """Return whether a text is a file with a kernel, and not a part of one."""
+    if len(text) > MAX_CHARACTERS or not is_kernel(text):
+        return False
+    return parse_python(text) is not None or text.lstrip().startswith(("#inc", "//", "/*"))
+
+
 @dataclass
 class SessionFiles:
     """The files of one session, by path, as far as every character of them is known."""
@@ -141,6 +148,14 @@ class SessionFiles:
                 named, ("input", "patch", "content", "command", "diff", "patchtext")
             )
             self._patch(patch or "", written)
+        elif (
+            path is not None
+            and not named.keys() & {*_OLD}
+            and (text := _first_text(named, _CONTENTS)) is not None
+            and _is_whole_kernel(text)
+        ):
+            # A tool of any other name, or of none, that is given a path and a whole kernel.
+            self._write(path, text, written, append=False)
         else:
             for key in _SHELL:
                 command = named.get(key)
@@ -166,9 +181,7 @@ class SessionFiles:
         else:
             values = cast("list[Any]", arguments if isinstance(arguments, list) else [arguments])
         for text in reversed(values):
-            if not isinstance(text, str) or len(text) > MAX_CHARACTERS or not is_kernel(text):
-                continue
-            if parse_python(text) is not None or text.lstrip().startswith(("#inc", "//", "/*")):
+            if isinstance(text, str) and _is_whole_kernel(text):
                 return text
         return None
 

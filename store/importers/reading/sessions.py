@@ -271,10 +271,11 @@ def read_call(call: Fields, result: str | None = None) -> dict[str, Any]:
         ),
         None,
     )
-    if isinstance(arguments, str) and arguments.lstrip().startswith(("{", "[")):
-        # What the model wrote need not be JSON.
-        with suppress(ImportFailed):
-            arguments = text_files.parse_json(arguments, call.where)
+    for _ in range(2):  # some clients encode the JSON of arguments as a JSON text once more
+        if isinstance(arguments, str) and arguments.lstrip().startswith(("{", "[", '"')):
+            # What the model wrote need not be JSON.
+            with suppress(ImportFailed):
+                arguments = text_files.parse_json(arguments, call.where)
     if isinstance(arguments, Mapping):
         # A column of objects has NULL where another row has a name.
         by_name = cast("Mapping[str, Any]", arguments)
