@@ -218,7 +218,10 @@ def _serialize(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, A
     except RecursionError:
         raise UnsafeSQL("the query is nested too deeply", "Name parts of it with WITH.") from None
     if parsed["error"]:
-        raise UnsafeSQL(str(parsed["error_message"]), _HINT)
+        message = str(parsed["error_message"])
+        if message.startswith("Only SELECT"):  # a PRAGMA, whose statement DuckDB calls a SELECT
+            message = f"{query.split(maxsplit=1)[0].upper()} statements cannot be run here"
+        raise UnsafeSQL(message, _HINT)
     return parsed
 
 

@@ -385,6 +385,8 @@ def test_long_questions_are_answered(lake: store.Lake) -> None:
 def test_refusals_teach(lake: store.Lake) -> None:
     with pytest.raises(UnsafeSQL, match="COPY statements cannot be run here\nWrite one SELECT"):
         lake.sql("COPY policies TO 'x'")
+    with pytest.raises(UnsafeSQL, match="PRAGMA statements cannot be run here\nWrite one SELECT"):
+        lake.sql("pragma database_list")
     with pytest.raises(UnsafeSQL, match=r"read_csv\(\) reads .*\nAllowed table functions"):
         lake.sql("FROM read_csv('x')")
     with pytest.raises(UnknownName, match=r'no table or view "polices"\nDid you mean "policies"'):
