@@ -188,18 +188,21 @@ def read_csv(
     (NaN is None) and truth values. An import leaves out a row with more or fewer fields than the
     header, or with a value that is not of its column's type.
 
-    Raises ImportFailed if a required column is missing.
+    Raises ImportFailed if a required column is missing, or a name is in the header twice.
     """
     csv.field_size_limit(MAX_FIELD)
     try:
         with open(file, encoding="utf-8-sig", newline="") as handle:
             reader = csv.DictReader(handle, strict=True)
-            missing = [name for name in required if name not in (reader.fieldnames or ())]
+            names = list(reader.fieldnames or ())
+            missing = [name for name in required if name not in names]
             if missing:
                 raise ImportFailed(
                     f"{file} has no column {', '.join(missing)}",
-                    f"It has {', '.join(reader.fieldnames or ())[:200]}.",
+                    f"It has {', '.join(names)[:200]}.",
                 )
+            if twice := next((name for name in names if name and names.count(name) > 1), None):
+                raise ImportFailed(f"{file} has the column {twice!a:.60} twice", NOTHING_STORED)
             for row in reader:
                 where = f"{file}, line {reader.line_num}"
                 if None in row or None in row.values():
@@ -212,6 +215,17 @@ def read_csv(
                     for names, read in ((numbers, fields.number), (flags, fields.flag)):
                         values.update([(name, read(name)) for name in names])
                     yield fields
+    except (csv.Error, UnicodeDecodeError, OSError) as error:
+        raise faults.explain(error, file, ImportFailed) or ImportFailed(
+            f"{file} cannot be read as CSV: {error}", NOTHING_STORED
+        ) from error
+
+
+def read_header(file: Path) -> list[str]:
+    """Return the columns of a CSV file; raises ImportFailed if it cannot be read."""
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as handle:
+            return next(csv.reader(handle, strict=True), [])
     except (csv.Error, UnicodeDecodeError, OSError) as error:
         raise faults.explain(error, file, ImportFailed) or ImportFailed(
             f"{file} cannot be read as CSV: {error}", NOTHING_STORED

@@ -145,6 +145,8 @@ def list_columns(file: Path, records: int = _FIRST_RECORDS) -> list[str]:
     """Return the columns of a file of rows; raises ImportFailed if it is none."""
     if file.suffix == ".parquet":
         return sources.column_names(file)
+    if file.suffix == ".csv":  # its header, also if there are no rows
+        return text_files.read_header(file)
     with left_out.recording(left_out.LeftOut()):
         rows = islice(_read_rows(file, []), records)
         return list(dict.fromkeys(name for row in rows for name in row.values))

@@ -148,6 +148,16 @@ def test_a_bad_row_costs_that_row_and_is_named(
         import_rows(url, hopeless)
 
 
+def test_a_header_counts_without_rows_and_names_a_column_once(url: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.csv"
+    file.write_text("task,code,,\n")
+    with pytest.raises(ImportFailed, match="no row of .* can be imported"):
+        import_rows(url, file)
+    file.write_text("task,code,code\nlayer_norm,x = 1,y = 2\n")
+    with pytest.raises(ImportFailed, match="has the column 'code' twice"):
+        import_rows(url, file)
+
+
 @pytest.mark.slow
 def test_an_interrupted_import_is_resumed(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
