@@ -151,7 +151,7 @@ def test_a_bad_row_costs_that_row_and_is_named(
 def test_a_header_counts_without_rows_and_names_a_column_once(url: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.csv"
     file.write_text("task,code,,\n")
-    with pytest.raises(ImportFailed, match="no row of .* can be imported"):
+    with pytest.raises(ImportFailed, match=r"no row of .* can be imported"):
         import_rows(url, file)
     file.write_text("task,code,code\nlayer_norm,x = 1,y = 2\n")
     with pytest.raises(ImportFailed, match="has the column 'code' twice"):
