@@ -160,7 +160,7 @@ def judge_all(url: str, texts: list[str]) -> list[Judgement]:
 
     async def ask() -> list[Judgement]:
         client = Client(url)
-        found = await client.judge_all([(TASK, text) for text in texts])
+        found = await asyncio.gather(*(client.judge(TASK, text) for text in texts))
         await client.close()
         return found
 

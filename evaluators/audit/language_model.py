@@ -7,12 +7,10 @@ import functools
 import hashlib
 import json
 import logging
-import sys
 from collections.abc import Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, cast
 
 import jinja2
 
@@ -28,6 +26,8 @@ VERSION = 1
 """Version of the rules for answers; the prompt is identified by its own hash."""
 TIMEOUT_S = 120.0
 TRIES = 3
+MOST_WINS = 50
+"""Surprising wins that are asked about without another limit: an endpoint may cost money."""
 LONGEST = 60_000
 """Most characters of a text in the prompt; the rest is cut."""
 _TEMPLATES = Path(__file__).parent / "templates"
@@ -40,7 +40,6 @@ class Endpoint:
 
     url: str
     model: str
-    max_calls: int = 50
     timeout_s: float = TIMEOUT_S
     """Most seconds for an answer, including all tries and their pauses."""
     key_env: tuple[str, ...] = ()
@@ -56,25 +55,25 @@ class WinChecks:
     """Kernels with a valid answer."""
     findings: int = 0
     unanswered: int = 0
-    calls: int = 0
     left: int = 0
-    """Surprising wins that the budget did not reach."""
+    """Surprising wins beyond the limit."""
     snapshot: int = 0
 
     def __str__(self) -> str:
         return (
-            f"{self.calls} calls: {self.findings} hacks, {self.kernels - self.findings} clean, "
-            f"{self.unanswered} without an answer; {self.left} wins left"
+            f"{self.kernels + self.unanswered} wins: {self.findings} hacks, "
+            f"{self.kernels - self.findings} clean, {self.unanswered} without an answer; "
+            f"{self.left} wins left"
         )
 
 
 def ask_about_wins(
-    lake_url: str | None, endpoint: Endpoint, where: str | None = None, limit: int | None = None
+    lake_url: str | None, endpoint: Endpoint, where: str | None = None, limit: int = MOST_WINS
 ) -> WinChecks:
-    """Ask about each surprising win that this model and prompt have not checked; append findings.
+    """Ask about the largest surprising wins that this model and prompt have not checked.
 
-    A kernel without a valid answer is not marked as checked, so the next run asks again. Answers
-    are appended as they arrive.
+    A kernel without a valid answer is not marked as checked, so the next run asks again. Findings
+    are appended as answers arrive.
 
     Raises:
         EvaluatorError: the endpoint refuses the request.
@@ -82,50 +81,54 @@ def ask_about_wins(
     """
     keys = Keys(endpoint.key_env)
     keys.check_used([endpoint.url])
-    key = keys.key_for(endpoint.url)
+    client = Client(
+        endpoint.url,
+        keys.key_for(endpoint.url),
+        timeout_s=endpoint.timeout_s,
+        retries=TRIES - 1,
+    )
     checks = WinChecks()
     name = f"llm:{endpoint.model}"
     detector = f"{name}@{VERSION}-{hash_templates()[:12]}"
     with (
-        _Model(endpoint, key) as model,
         store.writer(lake_url, author="evaluators audit") as writer,
         writer.reader() as lake,
     ):
         checks.snapshot = lake.snapshot
-        # A win takes at least one call.
-        most = min(endpoint.max_calls, sys.maxsize if limit is None else limit)
         query, run = f"WITH wins AS ({sweep.read_query('surprising_wins')}) FROM wins", lake.run
         if where is not None:
             # What the user writes goes through the guard, with our own text around it.
             query, run = f"{query} WHERE ({where}\n)", lake.sql
         given = {"detector": detector}
         [counted] = run(f"SELECT count(*) AS n FROM ({query}) AS found", given).rows()
-        total, wins = int(counted["n"]), run(f"{query} LIMIT {most}", given).rows()
-        checks.left = total if limit is None else min(total, limit)
+        total, wins = int(counted["n"]), run(f"{query} LIMIT {limit}", given).rows()
         if not total:
             return checks
+
+        async def ask_about_each(run_id: str) -> None:
+            async with client:
+                for win in wins:
+                    cases = lake.run(
+                        sweep.read_query("similar_cases"), {"kernel_id": win["kernel_id"]}
+                    ).rows()
+                    messages = build_prompt(win, cases)
+                    text = await _complete(client, endpoint.model, messages)
+                    answer = parse_answer(text, win["code"])
+                    if answer is None:
+                        checks.unanswered += 1
+                        continue
+                    tables = _make_rows(win, messages, answer, name, run_id)
+                    checks.kernels += 1
+                    checks.findings += len(tables.get("findings", []))
+                    message = f"asked {name} about {win['kernel_id'][:12]}"
+                    writer.append(tables, message, wait=False)
+
         # Neither the key nor the URL, which may hold one, is stored.
         config = {"detectors": [detector], "where": where}
         with sweep.record_audit(writer, lake, name, config) as record:
-            checks.run_id = record.run_id
-            for win in wins:
-                if model.calls >= endpoint.max_calls:
-                    break
-                checks.left -= 1
-                cases = lake.run(
-                    sweep.read_query("similar_cases"), {"kernel_id": win["kernel_id"]}
-                ).rows()
-                messages = build_prompt(win, cases)
-                answer = parse_answer(model.complete(messages), win["code"])
-                if answer is None:
-                    checks.unanswered += 1
-                    continue
-                tables = _make_rows(win, messages, answer, name, record.run_id)
-                checks.kernels += 1
-                checks.findings += len(tables.get("findings", []))
-                message = f"asked {name} about {win['kernel_id'][:12]}"
-                writer.append(tables, message, wait=False)
-        checks.calls, checks.snapshot = model.calls, record.snapshot
+            checks.run_id, checks.left = record.run_id, total - len(wins)
+            asyncio.run(ask_about_each(record.run_id))
+        checks.snapshot = record.snapshot
     return checks
 
 
@@ -260,45 +263,21 @@ def _clip(text: str, most: int) -> str:
     return text[:most].encode(errors="replace").decode().replace("\0", "")
 
 
-class _Model:
-    """Sends requests to one endpoint and counts them. Use as a context manager."""
-
-    def __init__(self, endpoint: Endpoint, key: str | None) -> None:
-        self._endpoint = endpoint
-        self._client = Client(endpoint.url, key, timeout_s=endpoint.timeout_s, retries=TRIES - 1)
-        self.calls = 0
-
-    def __enter__(self) -> Self:
-        with ExitStack() as stack:
-            self._runner = stack.enter_context(asyncio.Runner())
-            self._runner.run(self._client.__aenter__())
-            stack.callback(lambda: self._runner.run(self._client.__aexit__(None, None, None)))
-            self._stack = stack.pop_all()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stack.close()
-
-    def complete(self, messages: list[dict[str, str]]) -> str | None:
-        """Return the text of the model's answer, or None where there is none."""
-        payload = {"model": self._endpoint.model, "messages": messages, "temperature": 0}
-        try:
-            return self._runner.run(self._client.ask(payload, _read_text, admit=self._admit))
-        except AnswerFailed as failed:
-            if not failed.is_temporary:
-                raise EvaluatorError(
-                    f"the endpoint refuses the request with status {failed.status}",
-                    "Check --llm and --model. An endpoint that asks for a key gets the one that "
-                    "--key-env HOST=NAME names for it.",
-                ) from None
-            log.debug("the endpoint gave no answer: %s", failed.why)
-            return None
-
-    def _admit(self) -> bool:
-        if self.calls >= self._endpoint.max_calls:
-            return False
-        self.calls += 1
-        return True
+async def _complete(client: Client, model: str, messages: list[dict[str, str]]) -> str | None:
+    """Return the text of the model's answer, or None where there is none."""
+    try:
+        return await client.ask(
+            {"model": model, "messages": messages, "temperature": 0}, _read_text
+        )
+    except AnswerFailed as failed:
+        if not failed.is_temporary:
+            raise EvaluatorError(
+                f"the endpoint refuses the request with status {failed.status}",
+                "Check --llm and --model. An endpoint that asks for a key gets the one that "
+                "--key-env HOST=NAME names for it.",
+            ) from None
+        log.debug("the endpoint gave no answer: %s", failed.why)
+        return None
 
 
 def _read_text(body: Any) -> str:

@@ -706,7 +706,6 @@ def serve(
     workers: Annotated[_Workers, Parameter(validator=Number(gte=1))] = 1,
     ray: _RayAddress = None,
     queue: Count = 10_000,
-    drain_s: float = 60.0,
     config: Any = None,
     common: Common = _DEFAULT,
 ) -> None:
@@ -729,25 +728,24 @@ def serve(
         Port to listen on; 0 takes a free one.
     queue
         Number of judgments that may wait before clients get 429.
-    drain_s
-        Seconds that judges may take to finish when the server ends.
     """
     faults.require_packages("starlette", "uvicorn")
     from evaluators.service import server
 
-    options = server.Options(
+    contract.get_precision(config)
+    if getattr(config, "protocol", "full") != "full":
+        raise FlywheelError("a judge service judges by the full protocol", "Leave out --protocol.")
+    server.serve(
+        store.Location.of(common.lake),
+        contract.load(evaluator),
+        config,
         host=host,
         port=port,
         device=device,
         workers=workers,
         ray=ray,
-        queue=queue,
-        drain_s=drain_s,
+        queue_limit=queue,
     )
-    contract.get_precision(config)
-    if getattr(config, "protocol", "full") != "full":
-        raise FlywheelError("a judge service judges by the full protocol", "Leave out --protocol.")
-    server.serve(store.Location.of(common.lake), contract.load(evaluator), config, options)
 
 
 def mcp(
@@ -1136,7 +1134,6 @@ def audit(
     limit: Count | None = None,
     llm: str | None = None,
     model: str | None = None,
-    max_calls: Count = 50,
     key_env: Annotated[list[str] | None, Parameter(negative="", consume_multiple=False)] = None,
     format: Format = "table",
     common: Common = _DEFAULT,
@@ -1150,7 +1147,7 @@ def audit(
     Examples:
       evaluators audit
       evaluators audit --detector result-caching --where "policy_id = 'starter'"
-      evaluators audit --llm http://localhost:8000/v1 --model NAME --max-calls 20
+      evaluators audit --llm http://localhost:8000/v1 --model NAME --limit 20
 
     Parameters
     ----------
@@ -1160,14 +1157,12 @@ def audit(
         Search only kernels for which this SQL condition is true. It can use the columns of kernels,
         and policy_id and task_name.
     limit
-        Search at most N kernels.
+        Search at most N kernels (with --llm, default: 50).
     llm
         Base URL of an OpenAI-compatible endpoint. Its model checks only surprising wins: speedups
         above 3x, or above twice that of the best other kernel of the task.
     model
         Name of the endpoint's model.
-    max_calls
-        Send at most N requests to the endpoint, including retries.
     key_env
         Environment variable with the key of an endpoint, as HOST=NAME or HOST:PORT=NAME. HOST
         alone means the default port (443 for https, 80 for http). https://api.openai.com gets
@@ -1189,11 +1184,9 @@ def audit(
 
         checks = language_model.ask_about_wins(
             common.lake,
-            language_model.Endpoint(
-                url=llm, model=model, max_calls=max_calls, key_env=tuple(key_env or ())
-            ),
+            language_model.Endpoint(url=llm, model=model, key_env=tuple(key_env or ())),
             where,
-            limit,
+            language_model.MOST_WINS if limit is None else limit,
         )
         echo.print_note(str(checks))
         names, run_id, kernels = [f"llm:{model}"], checks.run_id, checks.kernels

@@ -11,7 +11,7 @@ import json
 import os
 import random
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -162,12 +162,6 @@ class Client:
             reason="client_deadline" if judgement_id else "unreachable",
             message=f"no verdict within {self._deadline_s:g} s: {failure}",
         )
-
-    async def judge_all(
-        self, wanted: Iterable[tuple[str, SubmittedKernel | str]]
-    ) -> list[Judgement]:
-        """Return the judgments of kernels on tasks, which are requested at the same time."""
-        return await asyncio.gather(*(self.judge(task, kernel) for task, kernel in wanted))
 
     async def get(self, address: str) -> dict[str, Any]:
         """Return the JSON at an address, such as /v1/health.

@@ -729,31 +729,30 @@ def format_metrics(values: dict[str, dict[str, float]]) -> str:
 
 _LOOK_S = 0.2
 _CLOSE_S = 5
+_DRAIN_S = 60.0
+"""Seconds that judges may take to finish when the server ends."""
 _KEEP_ALIVE_S = 75  # a busy client may be slow to send its next request
 _SECOND_S = 1.0
 _PRUNE_S = 3600.0
 
 
-@dataclass(frozen=True, kw_only=True)
-class Options:
-    """How to serve."""
-
-    host: str
-    port: int
-    device: str
-    workers: int
-    ray: str | None
-    """Address of the Ray cluster that judges, or None where this host does."""
-    queue: int
-    """Judgments that may wait."""
-    drain_s: float
-    """Seconds that judges may take to finish when the server ends."""
-
-
 def serve(
-    location: store.Location, evaluator: contract.Evaluator, config: Any, options: Options
+    location: store.Location,
+    evaluator: contract.Evaluator,
+    config: Any,
+    *,
+    host: str,
+    port: int,
+    device: str,
+    workers: int,
+    ray: str | None,
+    queue_limit: int,
 ) -> None:
     """Serve verdicts on a lake until SIGTERM or Ctrl-C.
+
+    Args:
+        ray: Address of the Ray cluster that judges, or None where this host does.
+        queue_limit: Judgments that may wait.
 
     Raises:
         LakeNotFound: no lake there.
@@ -765,22 +764,20 @@ def serve(
     """
     name = contract.name_of(evaluator)
     start: Callable[[], AbstractContextManager[Sequence[StartedJudge]]]
-    if options.ray is None:
-        layout = placement.divide_machine(options.device, options.workers)
+    if ray is None:
+        layout = placement.divide_machine(device, workers)
         start, builders = partial(start_judges, name, layout.places, config), layout.builders
     else:
         ray_cluster.import_ray()
-        ray_cluster.check_device(options.device)
+        ray_cluster.check_device(device)
         start, builders = (
-            partial(
-                ray_cluster.start_judges, options.ray, name, options.device, config, options.workers
-            ),
+            partial(ray_cluster.start_judges, ray, name, device, config, workers),
             (),
         )
     location.require()
     location.require_writable()
     with (
-        listen(options.host, options.port) as listening,
+        listen(host, port) as listening,
         open(location.root / "service.lock", "a", opener=partial(os.open, mode=0o600)) as lock,
     ):
         try:  # the kernel lets go of it when this process ends
@@ -790,20 +787,20 @@ def serve(
                 f"another server judges for {location.url} on this host",
                 "End it first. `--on cuda` and `--ray ADDRESS` give one server several GPUs.",
             ) from error
-        host, port = listening.getsockname()[:2]
+        address, port = listening.getsockname()[:2]
         database = Database(location)
-        on_loopback = is_loopback(host)
+        on_loopback = is_loopback(address)
         if not on_loopback and not list_tokens(database):
             raise FlywheelError(
-                f"{host} can be reached from other machines, and there are no tokens",
+                f"{address} can be reached from other machines, and there are no tokens",
                 "Create one first: evaluators token create NAME --scope judge",
             )
         # As many open connections as the system allows.
         _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-        shown = f"[{host}]" if ":" in host else host
+        shown = f"[{address}]" if ":" in address else address
         echo.print_result(f"http://{shown}:{port} judges for {location.url}")
-        queue = Queue(database, options.queue)
+        queue = Queue(database, queue_limit)
         queue.recover()
         routes = ClientRoutes(
             access=Access(database),
@@ -827,7 +824,6 @@ def serve(
             ),
             routes,
             judging,
-            options.drain_s,
         )
 
         def on_change(judgement_ids: Sequence[str]) -> None:
@@ -902,11 +898,9 @@ async def _keep_house(routes: ClientRoutes) -> None:
 class _Server(uvicorn.Server):
     """A server that first lets judges finish, and ends at once on a second signal."""
 
-    def __init__(
-        self, config: uvicorn.Config, routes: ClientRoutes, judging: Judging, drain_s: float
-    ) -> None:
+    def __init__(self, config: uvicorn.Config, routes: ClientRoutes, judging: Judging) -> None:
         super().__init__(config)
-        self._routes, self._judging, self._drain_s = routes, judging, drain_s
+        self._routes, self._judging = routes, judging
         self._draining: asyncio.Task[None] | None = None
 
     async def startup(self, sockets: list[Any] | None = None) -> None:
@@ -930,7 +924,7 @@ class _Server(uvicorn.Server):
 
     async def _drain(self) -> None:
         loop, routes = asyncio.get_running_loop(), self._routes
-        until = loop.time() + self._drain_s
+        until = loop.time() + _DRAIN_S
         with interrupts.wait_for("the kernels that are being judged"):
             while loop.time() < until:
                 counts = await routes.access.run(routes.queue.count_waiting)

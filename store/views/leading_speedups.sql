@@ -3,18 +3,44 @@
 -- count (pooled_speedups). Quarantined and nonequivalent kernels are left out, and unheld ones
 -- where they are asked to be. policy_id NULL stands for all authors together. The smaller
 -- kernel_id wins a tie.
-SELECT policy_speedups.*
-FROM policy_speedups
-ANTI JOIN quarantined ON quarantined.kernel_id = policy_speedups.kernel_id
+SELECT
+    attempted_kernels.policy_id,
+    speeds.task_id,
+    speeds.workload_id,
+    speeds.kernel_id,
+    speeds.device_id,
+    speeds.device,
+    speeds.baseline,
+    speeds.clock,
+    speeds."precision",
+    speeds.threads,
+    speeds.sessions,
+    speeds.n,
+    speeds.kernel_ms,
+    speeds.baseline_ms,
+    speeds.speedup,
+    speeds.speedup_low,
+    speeds.speedup_high,
+    speeds.session_id,
+    speeds.evaluation_id,
+    speeds.measured_at
+FROM pooled_speedups AS speeds
+INNER JOIN attempted_kernels
+    ON
+        attempted_kernels.kernel_id = speeds.kernel_id
+        AND attempted_kernels.task_id = speeds.task_id
+ANTI JOIN quarantined ON quarantined.kernel_id = speeds.kernel_id
 ANTI JOIN nonequivalent
     ON
-        nonequivalent.kernel_id = policy_speedups.kernel_id
-        AND nonequivalent.task_id = policy_speedups.task_id
+        nonequivalent.kernel_id = speeds.kernel_id
+        AND nonequivalent.task_id = speeds.task_id
 ANTI JOIN unheld
     ON
-        unheld.kernel_id = policy_speedups.kernel_id
-        AND unheld.task_id = policy_speedups.task_id
+        unheld.kernel_id = speeds.kernel_id
+        AND unheld.task_id = speeds.task_id
 QUALIFY row_number() OVER (
-    PARTITION BY policy_id, task_id, workload_id, device, baseline, clock, "precision"
-    ORDER BY {'slowness': -speedup_low, 'kernel_id': policy_speedups.kernel_id}
+    PARTITION BY
+        attempted_kernels.policy_id, speeds.task_id, speeds.workload_id, speeds.device,
+        speeds.baseline, speeds.clock, speeds."precision"
+    ORDER BY {'slowness': -speeds.speedup_low, 'kernel_id': speeds.kernel_id}
 ) = 1

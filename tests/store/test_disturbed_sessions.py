@@ -29,7 +29,6 @@ SPEEDUP_VIEWS = {
     "kernel_speedups": False,
     "rankable_sessions": False,
     "scored_speedups": False,
-    "policy_speedups": False,
     "leading_speedups": False,
     "history": False,
     "best_kernels": False,

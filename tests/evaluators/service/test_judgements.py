@@ -234,12 +234,9 @@ def test_the_client_waits_and_tells_faults_apart(service: Service, judges: ToldJ
     client = Client(service.url, device_class="cpu")
 
     async def ask() -> list[Any]:
-        found = await client.judge_all(
-            [
-                ("square", write_kernel("by client")),
-                ("cube", SubmittedKernel(code=write_kernel("other"))),
-            ]
-        )
+        first = client.judge("square", write_kernel("by client"))
+        second = client.judge("cube", SubmittedKernel(code=write_kernel("other")))
+        found = [*await asyncio.gather(first, second)]
         await client.close()
         return found
 
