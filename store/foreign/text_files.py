@@ -375,11 +375,13 @@ class Fields:
         return Fields(values=inner, where=f"{self.where}, {name}")
 
     def _parse(self, name: str, begin: str) -> Any:
-        """Return a value, parsed if it is a JSON text that begins so."""
+        """Return a value, parsed if it is a JSON text that begins so; None for a blank one."""
         value = self.values.get(name)
+        if isinstance(value, bytes):
+            value = value.decode(errors="replace")
         if isinstance(value, str) and value.lstrip().startswith(begin):
             return parse_json(value, f"{self.where}, {name}")
-        return value
+        return None if isinstance(value, str) and not value.strip() else value
 
     def list(self, name: str) -> list[Fields]:
         """Return the objects of a list, empty if it is missing.

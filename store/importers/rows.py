@@ -147,9 +147,12 @@ def list_columns(file: Path, records: int = _FIRST_RECORDS) -> list[str]:
         return sources.column_names(file)
     if file.suffix == ".csv":  # its header, also if there are no rows
         return text_files.read_header(file)
-    with left_out.recording(left_out.LeftOut()):
+    with left_out.recording(left_out.LeftOut()) as record:
         rows = islice(_read_rows(file, []), records)
-        return list(dict.fromkeys(name for row in rows for name in row.values))
+        columns = list(dict.fromkeys(name for row in rows for name in row.values))
+    if not columns and record.first:
+        raise record.first[0]
+    return columns
 
 
 def _map_columns(file: Path, config: Config) -> dict[str, str]:

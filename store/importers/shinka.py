@@ -16,7 +16,7 @@ from pathlib import Path
 import store
 from store.commandline.members import AuthorOption
 from store.errors import ImportFailed
-from store.foreign import left_out, sqlite, text_files
+from store.foreign import left_out, sqlite
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
 
@@ -74,11 +74,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 def _parse(file: Path) -> Iterator[Fields]:
     rows = sqlite.read_rows(file, TABLE, COLUMNS, ("generation", "timestamp", "id"))
     for number, row in enumerate(rows):
-        where = f"{file}, program {number}"
-        with left_out.errors():
-            text = row["public_metrics"]
-            parsed = text_files.parse_json(text, f"{where}, public_metrics") if text else None
-            yield Fields(values=row | {"public_metrics": parsed}, where=where)
+        yield Fields(values=row, where=f"{file}, program {number}")
 
 
 def _add(programs: pieces.ProgramRows, rows: pieces.BundleRows, row: Fields) -> None:

@@ -22,7 +22,7 @@ from typing import Any, cast
 
 import store
 from store.errors import ImportFailed
-from store.foreign import text_files
+from store.foreign import left_out, text_files
 from store.foreign.text_files import NOTHING_STORED, Fields
 from store.importers.reading import flashinfer, pieces, sources
 
@@ -117,20 +117,21 @@ def _read_rows(file: Path) -> Iterator[Fields]:
     for rows in sources.read_batches(file, COLUMNS, 16):
         for row in rows:
             where = f"{file.name}, row {number}"
-            texts = ("axes", "inputs", "outputs", "workloads")
-            parsed = {
-                name: text_files.parse_json(row[name], f"{where}, {name}")
-                for name in texts
-                if isinstance(row[name], str)
-            }
-            fields = Fields(values={**row, **parsed}, where=where)
-            values = {
-                "definition": fields.values,
-                "level": _read_level(file.stem) or _read_level(file.parent.name),
-                "workloads": fields.list("workloads"),
-            }
-            yield Fields(values=values, where=where)
             number += 1
+            with left_out.errors():
+                texts = ("axes", "inputs", "outputs", "workloads")
+                parsed = {
+                    name: text_files.parse_json(row[name], f"{where}, {name}")
+                    for name in texts
+                    if isinstance(row[name], str)
+                }
+                fields = Fields(values={**row, **parsed}, where=where)
+                values = {
+                    "definition": fields.values,
+                    "level": _read_level(file.stem) or _read_level(file.parent.name),
+                    "workloads": fields.list("workloads"),
+                }
+                yield Fields(values=values, where=where)
 
 
 def _add(version: int, rows: pieces.BundleRows, problem: Fields) -> None:

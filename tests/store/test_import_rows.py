@@ -156,6 +156,9 @@ def test_a_header_counts_without_rows_and_names_a_column_once(url: str, tmp_path
     file.write_text("task,code,code\nlayer_norm,x = 1,y = 2\n")
     with pytest.raises(ImportFailed, match="has the column 'code' twice"):
         import_rows(url, file)
+    array = write_json_lines(tmp_path / "array.jsonl", [json.dumps([row(1)])])
+    with pytest.raises(ImportFailed, match="line 1: an object is expected, not list"):
+        import_rows(url, array)
 
 
 @pytest.mark.slow

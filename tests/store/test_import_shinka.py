@@ -55,6 +55,19 @@ def test_programs_have_their_parents_and_scores_are_claims(tmp_path: Path) -> No
     assert list(sources.detect(file)) == ["shinka"]
 
 
+def test_metrics_may_be_bytes_or_blank_and_others_cost_their_program(tmp_path: Path) -> None:
+    stored = ("CAST('{\"time_ms\": 3.0}' AS BLOB)", "' '")
+    update = "UPDATE programs SET public_metrics = {} WHERE id = '{}'"
+    file = write_database(
+        tmp_path / "results/None", *(update.format(*one) for one in zip(stored, "ab", strict=True))
+    )
+    assert import_source(tmp_path / "lake", shinka, file).left_out == 0
+    times = query(tmp_path / "lake", "SELECT value FROM claims WHERE metric = 'reported_time_ms'")
+    assert times == [(3.0,)]
+    odd = write_database(tmp_path / "odd/None", update.format("5.5", "a"))
+    assert import_source(tmp_path / "lake", shinka, odd).left_out == 1
+
+
 def test_databases_made_to_attack_are_refused(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     hostile = {

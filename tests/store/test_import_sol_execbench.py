@@ -128,8 +128,9 @@ def test_rows_of_the_dataset_are_the_same_tasks(tmp_path: Path) -> None:
     texts = {name: json.dumps(DEFINITION[name]) for name in ("axes", "inputs", "outputs")}
     row = DEFINITION | texts | {"workloads": json.dumps([workload(2), workload(6)])}
     file = tmp_path / "L1-00000.parquet"
-    pq.write_table(pa.Table.from_pylist([row]), file)
-    import_source(tmp_path / "rows", sol_execbench, file)
+    broken = row | {"axes": "{", "name": "broken"}
+    pq.write_table(pa.Table.from_pylist([broken, row]), file)
+    assert import_source(tmp_path / "rows", sol_execbench, file).left_out == 1
     ids = "SELECT task_id, workload_id, level FROM workloads JOIN task_labels USING (task_id)"
     assert query(tmp_path / "rows", ids) == query(tmp_path / "folders", ids)
     assert list(sources.detect(file)) == ["sol-execbench"]
