@@ -17,13 +17,16 @@ from collections.abc import Generator
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 import pipelines
 import store
 from pipelines import ExemplarOptions, Strategy
 from store import read_sql
-from store.commandline.members import DeviceOption
+from store.commandline.members import Count, DeviceOption, Positive, Share
 from store.dossier.pages import read_task_names
 from store.errors import FlywheelError, UnknownName
 from trainers.datasets import records
@@ -91,27 +94,27 @@ class Config(Training, ExemplarOptions):
     exemplar_device: str | None = None
     """Device whose measured speedups a prompt shows where the judges' device has none for its task,
     such as H200; the prompt names it (default: such a prompt shows no kernels)."""
-    steps: int = 100
+    steps: Count = 100
     """Number of optimization steps."""
-    prompts_per_step: int = 4
+    prompts_per_step: Count = 4
     """Number of prompts per step."""
-    group_size: int = 8
+    group_size: Count = 8
     """Number of answers to each prompt. Our choice; CUDA-L1 does not publish it."""
-    batch: int = 4
+    batch: Count = 4
     """Number of answers in one forward and backward pass of a process."""
-    max_completion: int = 1024
+    max_completion: Count = 1024
     """Maximum number of tokens of an answer; the prompt gets the rest of --max-length. A prompt
     that is too long is sent without exemplars."""
     mask_truncated: bool = True
     """Exclude truncated answers from the loss. They still get a reward."""
-    sampling_temperature: float = 1.0
+    sampling_temperature: Positive = 1.0
     """Temperature of sampling."""
-    top_p: float = 1.0
+    top_p: Share = 1.0
     """Sample from the most likely tokens with this total probability."""
-    beta: float = 0.01
+    beta: Annotated[float, Parameter(validator=Number(gte=0))] = 0.01
     """Weight of the KL divergence from the initial model; 0 needs no reference model. Our choice;
     CUDA-L1 does not publish it."""
-    epsilon: float = 0.2
+    epsilon: Positive = 0.2
     """Clip the probability ratio to 1 ± this. Our choice; CUDA-L1 does not publish it."""
     reward_rule: str = "cuda-l1"
     """Reward rule (a file of trainers/rewards), which defines smoothing and clipping."""
@@ -120,7 +123,7 @@ class Config(Training, ExemplarOptions):
     device: DeviceOption = "auto"
     """Devices to judge kernels on: cpu, cuda:1, cuda:2,cuda:3 … auto takes the GPUs that no process
     trains on. If there is none, the first GPU alternates between training and judging."""
-    workers: int = 1
+    workers: Count = 1
     """Number of judges on the CPU or on each GPU. Those of a GPU take turns at timing."""
     judge: tuple[str, ...] = ()
     """Option of the judge, as KEY=VALUE, such as baselines=eager,compile. Repeat it for more

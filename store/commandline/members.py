@@ -7,6 +7,7 @@ import difflib
 import importlib
 import importlib.util
 import logging
+import math
 import os
 import re
 import select
@@ -43,6 +44,10 @@ PageFormat: TypeAlias = Literal["table", "json"]
 """Formats of a result that is more than one table."""
 Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
 """A number of things, at least one."""
+Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
+"""A finite number above 0."""
+Share: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lte=1))]
+"""A share of a whole, from 0 to 1."""
 DeviceOption: TypeAlias = Annotated[str, Parameter(name="--on")]
 """The devices of this host that judge or train: cpu, cuda, cuda:0,cuda:1 or auto."""
 DeviceModel: TypeAlias = Annotated[str, Parameter(name="--device")]

@@ -102,3 +102,18 @@ def test_refusals_say_what_there_is(trainers: Command, tmp_path: Path) -> None:
         assert all(text in done.stderr for text in texts), done.stderr
         assert "Traceback" not in done.stderr
     assert trainers("run", "my-way", "--stepz", "1").returncode != 0
+
+
+def test_numbers_that_train_nothing_are_refused(tmp_path: Path) -> None:
+    # `max_steps` of 0 would train for three epochs.
+    for name, *words in (
+        ("sft", "--lora", "0"),
+        ("contrastive", "--steps", "0"),
+        ("contrastive", "--sampling-temperature", "0"),
+        ("contrastive", "--top-p", "nan"),
+        ("self-supervised", "--rounds", "0"),
+        ("self-supervised", "--improvement-share", "1"),
+    ):
+        done = commands.run(["trainers", "run", name, *words], cwd=tmp_path)
+        assert done.returncode == 2, done.stderr
+        assert f"for {words[0]}. Must be" in done.stderr

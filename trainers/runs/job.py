@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 from cyclopts import Parameter
+from cyclopts.validators import Number
 
 import store
 from store.commandline import echo
 from store.commandline.echo import Progress, ignore_progress
+from store.commandline.members import Count
 from store.errors import FlywheelError, LakeNotFound
 
 
@@ -73,18 +75,18 @@ class Training:
     parameters."""
     dataset: str | None = None
     """Dataset to train on: a folder, NAME, NAME@TAG or NAME@SNAPSHOT (default: make a new one)."""
-    lora: int | None = None
+    lora: Count | None = None
     """Train LoRA adapters of this rank instead of all weights."""
-    max_length: int = 4096
+    max_length: Count = 4096
     """Maximum number of tokens of prompt and completion together."""
     over_length: Literal["refuse", "drop"] = "refuse"
     """What to do with longer rows: refuse to train, or drop them and print how many."""
-    save_steps: int = 100
+    save_steps: Count = 100
     """Number of optimization steps between checkpoints."""
     starter: bool = False
     """Import the starter suite if the lake has no tasks or lacks --tasks; create the lake ./lake if
     needed."""
-    seed: int = 0
+    seed: Annotated[int, Parameter(validator=Number(gte=0, lt=2**32))] = 0
     """Random seed for data order, initialization and sampling."""
     trl: Annotated[tuple[str, ...], Parameter(negative="")] = ()
     """Setting of TRL's own configuration, as KEY=VALUE, such as learning_rate=1e-5. Repeat it for
