@@ -32,6 +32,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import one_thread
+import short_sessions
 
 from store.schema import catalog
 
@@ -98,9 +99,16 @@ class _Server:
     """The process that forks, and the socket to it."""
 
     def __init__(self) -> None:
+        from example_counts import is_thorough  # the server need not import hypothesis
+
         self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._process = subprocess.Popen(
-            [sys.executable, __file__, str(theirs.fileno())],
+            [
+                sys.executable,
+                __file__,
+                str(theirs.fileno()),
+                "thorough" if is_thorough() else "few",
+            ],
             pass_fds=[theirs.fileno()],
             env={**os.environ, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
@@ -223,6 +231,8 @@ def _serve() -> None:
         importlib.import_module(name)
     catalog.load()
     one_thread.use_one_thread()
+    if sys.argv[2] == "few":
+        short_sessions.use_in_judges()
     gc.freeze()
     job = _next_job(socket.socket(fileno=int(sys.argv[1])))
     if job["unprivileged"]:

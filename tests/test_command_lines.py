@@ -122,7 +122,7 @@ def test_help_pages_are_whole_and_tidy(words: str) -> None:
             assert examples, "the page shows no example"
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("words", MEMBERS)
 def test_help_pages_of_members_are_tidy(words: str) -> None:
     text = page(words)

@@ -82,7 +82,7 @@ def send_to_service(url: str, wanted: str) -> str:
     return LakeReads(store.Location.of(url)).find_task(wanted)
 
 
-@pytest.mark.repeats(run=4)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("find", [show, check, audit, name_in_import, send_to_service])
 @pytest.mark.parametrize(
     ("wanted", "task"),

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
+import short_sessions
 from example_counts import is_thorough
 
-from evaluators.device import timing_conditions
 from evaluators.device.lock import DeviceLock
 from evaluators.device.placement import count_threads
-from evaluators.judge import Config, build_plan, judge
+from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.calls import MOST_CALLS, CorrectnessProtocol, draw_probe
 from evaluators.judging.case import Case
@@ -25,7 +25,6 @@ from evaluators.references.task import Reference
 from evaluators.sandbox.failures import Failed
 from evaluators.sandbox.launcher import ForkServer, Limits, Template
 from evaluators.scheduling.prebuild import Builder, describe_toolchain
-from evaluators.timing.session import Plan
 from evaluators.worker.build_cache import Builds
 from evaluators.worker.handle import Deadlines, Sizes
 
@@ -124,31 +123,11 @@ class SharedBuilder(Builder):
 
 
 @pytest.fixture(scope="session", autouse=True)
-def _measure_little() -> Iterator[None]:
-    """Let the benches of `make test` take short samples, and flush the caches by 1 MiB, in part.
-
-    A session of whole samples takes three times as long, and its first half is the writing of twice
-    the cache before each call. What the tests assert of times holds of short samples with warm
-    caches as well; `make test-all` measures as users do.
-    """
-    compute = timing_conditions.compute_flush_bytes
-
-    def plan_little(case: Case, config: Config, device: str) -> Plan:
-        plan = build_plan(case, config, device)
-        if device == "cuda":
-            return plan
-        return replace(
-            plan, sample_ms=0.3, further_blocks=min(2, plan.further_blocks), further_s=0.05
-        )
-
+def _use_short_sessions() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if not is_thorough():
-            patch.setattr(
-                timing_conditions,
-                "compute_flush_bytes",
-                lambda device: compute(device) if device == "cuda" else 1 << 20,
-            )
-            patch.setattr("evaluators.judge.build_plan", plan_little)
+            short_sessions.use_short_sessions(patch.setattr)
+            short_sessions.use_in_judges(patch.setattr)
         yield
 
 

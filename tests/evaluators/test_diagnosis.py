@@ -324,6 +324,7 @@ def test_complaints_of_compute_sanitizer_become_findings() -> None:
     assert nvidia_tools.parse_complaints("========= ERROR SUMMARY: 0 errors\n") == []
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("tool", ["ncu", "sanitizer"])
 def test_without_the_tool_the_command_says_how_to_get_it(tool: str, tmp_path: Path) -> None:
     done = commands.run(

@@ -143,6 +143,7 @@ def test_sums_that_begin_with_unwritten_memory_are_caught_whatever_it_holds() ->
     assert [row["judge"]["status"] for row in rows] == ["correct", *["incorrect"] * 3]
 
 
+@pytest.mark.slow
 def test_a_kernel_that_another_check_cannot_run_is_not_called_wrong_by_it(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -72,6 +72,7 @@ def test_nothing_runs_unless_it_is_trusted(url: str, kernel_id: str) -> None:
         evaluators.load_best("single_gate", lake=url, trust="mine")
 
 
+@pytest.mark.slow
 def test_a_pulled_verdict_needs_the_key_of_its_publisher(tmp_path: Path) -> None:
     device = builders.device("here")
     task, kernel = builders.task(), builders.kernel()

@@ -138,6 +138,7 @@ with JudgeProcess("judge", "cpu", Config(import_s=1000, build_s=1000, total_s=10
 """
 
 
+@pytest.mark.slow
 def test_a_judge_ends_amid_a_verdict_when_the_command_is_killed(task: str) -> None:
     with subprocess.Popen(
         [sys.executable, "-c", ENDLESS], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True

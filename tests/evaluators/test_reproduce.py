@@ -92,6 +92,7 @@ def evaluators(folder: Path, *words: str) -> tuple[int, str, str]:
     return done.returncode, done.stdout, done.stderr
 
 
+@pytest.mark.slow
 def test_the_same_kernel_is_judged_with_the_options_of_the_receipt(folder: Path) -> None:
     # Without the option, eager takes 2 ms.
     texts = ["--code", "fast.py", "--task", "task.py"]

@@ -37,6 +37,7 @@ def test_grid_has_2376_kernels_that_differ_in_their_knobs_alone() -> None:
         assert answer.read_setting(kernel.code) == kernel.setting
 
 
+@pytest.mark.slow
 def test_prompts_of_a_train_operation_are_equal_at_all_shapes() -> None:
     for family in tasks.KNOBS:
         for operation, split in tasks.OPERATIONS.items():

@@ -65,6 +65,7 @@ def test_a_trie_gives_the_probabilities_of_plain_passes(model_folder: Path, tmp_
             assert float(found[row, column]) == pytest.approx(plain, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_gate_has_prompts_whose_scores_differ_enough(
     model_folder: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_scores_that_were_cut_off_are_written_again(
     assert pq.read_table(file).num_rows == 72
 
 
+@pytest.mark.slow
 def test_answers_are_sampled_and_their_kernels_read(
     model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

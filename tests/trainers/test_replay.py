@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -47,7 +47,6 @@ OPTIONS: dict[str, Any] = contrastive.PRESETS["tiny"] | {
     "overfit": False,
     "tasks": ("diag_matmul",),
     "arm": "none",
-    "steps": STEPS,
     "save_steps": 2,
     "prompts_per_step": 1,
     "batch": 2,
@@ -60,10 +59,11 @@ OPTIONS: dict[str, Any] = contrastive.PRESETS["tiny"] | {
 
 @dataclass(frozen=True)
 class TrainedRun:
-    """A run of three steps, in a folder of its own."""
+    """A run in a folder of its own."""
 
     folder: Path
     run_id: str
+    steps: int
 
     @property
     def job(self) -> Job:
@@ -77,27 +77,49 @@ class TrainedRun:
         return contrastive.replay(self.job, self.run_id, step, changes, **options)
 
 
-@pytest.fixture(scope="module")
-def trained_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrainedRun]:
-    """Return a run of a random model whose attempts have no code, so that nothing is judged."""
-    folder = tmp_path_factory.mktemp("replay")
+def train(folder: Path, steps: int) -> TrainedRun:
+    """Train a random model whose attempts have no code, so that nothing is judged."""
     rules = folder / "flywheel" / "rewards"
     rules.mkdir(parents=True)
     (rules / "spread.py").write_text(RULE)
-    before = Path.cwd()
-    os.chdir(folder)
-    try:
+    with contextlib.chdir(folder):
         lake = copy_starter_lake(folder / "lake")
         job = Job(name="contrastive", lake_url=lake, out=folder / "run", quiet=True)
-        contrastive.run(job, contrastive.Config(**OPTIONS))
-        with store.open(lake) as opened:
-            [row] = opened.sql("SELECT DISTINCT run_id FROM rollout_tokens").rows()
-        yield TrainedRun(folder, row["run_id"])
-    finally:
-        os.chdir(before)
-        scoring.load_rule.cache_clear()
+        contrastive.run(job, contrastive.Config(**OPTIONS | {"steps": steps}))
+    with store.open(lake) as opened:
+        [row] = opened.sql("SELECT DISTINCT run_id FROM rollout_tokens").rows()
+    return TrainedRun(folder, row["run_id"], steps)
 
 
+@pytest.fixture(scope="module")
+def one_step(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    """Return a run of one step."""
+    return train(tmp_path_factory.mktemp("one"), 1)
+
+
+@pytest.fixture(scope="module")
+def three_steps(tmp_path_factory: pytest.TempPathFactory) -> TrainedRun:
+    """Return a run of three steps."""
+    return train(tmp_path_factory.mktemp("three"), STEPS)
+
+
+@pytest.fixture
+def trained_run(
+    request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[TrainedRun]:
+    """Return a run, by default that of three steps, in its folder."""
+    run: TrainedRun = request.getfixturevalue(getattr(request, "param", "three_steps"))
+    monkeypatch.chdir(run.folder)
+    scoring.load_rule.cache_clear()
+    yield run
+    scoring.load_rule.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "trained_run",
+    ["one_step", pytest.param("three_steps", marks=pytest.mark.slow)],
+    indirect=True,
+)
 def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained_run: TrainedRun) -> None:
     with store.open(str(trained_run.folder / "lake")) as lake:
         rows = lake.sql(
@@ -107,8 +129,9 @@ def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained_run: Train
         ).rows()
         metrics = lake.sql("SELECT count(*) AS n FROM metrics WHERE name = 'store/tokens_s'").rows()
     places = sorted((row["step"], row["micro_batch"]) for row in rows)
-    assert places == sorted([(step, part) for step in range(STEPS) for part in (0, 0, 1, 1)])
-    assert metrics == [{"n": STEPS}]
+    steps = range(trained_run.steps)
+    assert places == sorted([(step, part) for step in steps for part in (0, 0, 1, 1)])
+    assert metrics == [{"n": len(steps)}]
     for row in rows:
         assert (row["rank"], row["policy_step"]) == (0, row["step"])
         assert len(row["completion_ids"]) == len(row["ref_logprobs"]) <= 8
@@ -118,8 +141,14 @@ def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained_run: Train
         assert row["token_ends"] is None or row["token_ends"][-1] == len(row["completion"])
 
 
-@pytest.mark.repeats(run=1)
-@pytest.mark.parametrize("step", range(STEPS))
+@pytest.mark.parametrize(
+    ("trained_run", "step"),
+    [
+        ("one_step", 0),
+        *(pytest.param("three_steps", n, marks=pytest.mark.slow) for n in range(STEPS)),
+    ],
+    indirect=["trained_run"],
+)
 def test_every_step_is_equal_bit_for_bit(trained_run: TrainedRun, step: int) -> None:
     replayed = trained_run.replay(step)
     figures = {row["figure"]: row for row in replayed.figures}
