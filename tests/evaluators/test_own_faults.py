@@ -181,7 +181,8 @@ def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone(
     waiting.close()
 
 
-@pytest.mark.parametrize("ends", [True, pytest.param(False, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("ends", [True, False])
 def test_memory_that_others_hold_makes_no_kernel_another_function(
     sharing_bench: Bench,
     neighbour: Neighbour,
