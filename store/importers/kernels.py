@@ -57,7 +57,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     for task, file, folder in _find_tasks(root):
         with left_out.errors():
             code = sources.read_text(file, root)
-            sources.check_task(code, f"{file}")
+            code = sources.add_init_inputs(
+                code, sources.check_task(code, f"{file}", ("Model", "get_inputs"))
+            )
             tasks.append((task, code, task_families.classify_family(code), folder))
             left_out.note_kept()
     splits = pieces.decide_splits(suite, [family for _, _, family, _ in tasks], lake)

@@ -12,6 +12,7 @@ import store
 from store import ids
 from store.errors import ImportFailed
 from store.importers import kernels
+from store.importers.reading import task_formats
 from store.importers.reading.pieces import ImportSummary, run_import
 
 TASK = """import torch
@@ -200,6 +201,19 @@ def test_what_cannot_be_imported_is_named(
     prepare(folder)
     with pytest.raises(ImportFailed, match=message):
         list(kernels.read(folder, kernels.Config(), no_rows))
+
+
+def test_a_task_without_constructor_arguments_is_that_of_evaluators_check(
+    no_rows: store.Lake, folder: Path
+) -> None:
+    file = folder / "tasks/bare.py"
+    write(file, "class Net: ...\nModel = Net\n\ndef get_inputs():\n    return []\n")
+    [bare] = [
+        bundle.tables["tasks"][0]
+        for bundle in kernels.read(folder, kernels.Config(), no_rows)
+        if "bare" in bundle.message
+    ]
+    assert bare["task_id"] == ids.task_id(task_formats.read_task_path(file).code)
 
 
 def test_an_empty_folder_shows_the_layout(no_rows: store.Lake, tmp_path: Path) -> None:

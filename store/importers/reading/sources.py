@@ -14,7 +14,7 @@ import os
 import re
 import stat
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from fnmatch import fnmatchcase
 from itertools import islice
 from pathlib import Path
@@ -118,8 +118,11 @@ def decode(data: bytes, file: Path) -> str:
     return text
 
 
-def check_task(code: str, where: str) -> None:
-    """Raise ImportFailed unless the text is a task in KernelBench's format; never runs it."""
+def check_task(code: str, where: str, required: Iterable[str] = TASK_NAMES) -> set[str]:
+    """Return the names that a task in KernelBench's format defines; never runs it.
+
+    Raises ImportFailed if a required name is missing, or the text is not Python.
+    """
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # the task's own, such as "\d" in a string
@@ -128,20 +131,34 @@ def check_task(code: str, where: str) -> None:
         raise ImportFailed(f"{where}, line {error.lineno}: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ImportFailed(f"{where} cannot be parsed: {error}") from error
-    defined: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            defined.add(node.name)
-        elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):  # Model = Net
-            defined.add(node.id)
-        elif isinstance(node, ast.alias):
-            defined.add(node.asname or node.name)
-    missing = [name for name in TASK_NAMES if name not in defined]
+    defined = list_defined(tree)
+    missing = [name for name in required if name not in defined]
     if missing:
         raise ImportFailed(
             f"{where} is no task: it does not define {', '.join(missing)}",
-            "A task defines class Model, get_inputs() and get_init_inputs().",
+            f"A task defines {', '.join(required)}.",
         )
+    return defined
+
+
+def list_defined(tree: ast.AST) -> set[str]:
+    """Return the names of functions and classes, and those that are assigned or imported."""
+    names: set[str] = set()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.ClassDef):
+            names.add(node.name)
+        elif isinstance(node, ast.Assign):
+            names |= {one.id for one in node.targets if isinstance(one, ast.Name)}
+        elif isinstance(node, ast.ImportFrom):
+            names |= {one.asname or one.name for one in node.names}
+    return names
+
+
+def add_init_inputs(code: str, defined: Collection[str]) -> str:
+    """Return a task with get_init_inputs(), which a file need not define."""
+    if "get_init_inputs" in defined:
+        return code
+    return f"{code.rstrip()}\n\n\ndef get_init_inputs():\n    return []\n"
 
 
 def digest(files: Iterable[tuple[str, bytes]]) -> str:

@@ -149,8 +149,7 @@ def _read_kernelbench(file: Path) -> TaskFile:
     code = _read_text(file, file.parent)
     defined = _list_defined(code, file)
     _require_defined(file, defined, "Model", "get_inputs")
-    if "get_init_inputs" not in defined:
-        code = f"{code.rstrip()}\n\n\ndef get_init_inputs():\n    return []\n"
+    code = sources.add_init_inputs(code, defined)
     return TaskFile(code=code, format="KernelBench", arguments=count_arguments(code))
 
 
@@ -512,15 +511,7 @@ def _list_defined(code: str, file: Path) -> set[str]:
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UnknownFormat(file, f"it is not Python: {error}") from error
     tree = parse_python(code)
-    names: set[str] = set()
-    for node in ast.walk(tree) if tree is not None else []:
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign):
-            names |= {one.id for one in node.targets if isinstance(one, ast.Name)}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {one.asname or one.name for one in node.names}
-    return names
+    return set() if tree is None else sources.list_defined(tree)
 
 
 def _require_defined(file: Path, defined: set[str], *names: str) -> None:
