@@ -6,8 +6,9 @@ import gc
 import logging
 import os
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from pathlib import Path
+from typing import Any
 
 import commands
 import example_counts
@@ -44,7 +45,7 @@ which take tests from the end of its list, need not import TRL."""
 
 
 class ModulesWithExamples:
-    """Leaves modules without a doctest out of the collection, in which they would be imported.
+    """Leaves what has no doctest out of the collection of doctests, which imports and searches it.
 
     Every test process collects all files, and some of our modules import TRL, which takes seconds.
     """
@@ -56,6 +57,15 @@ class ModulesWithExamples:
         if not name.endswith(".py") or name.startswith(("test_", "conftest")):
             return None
         return None if ">>>" in collection_path.read_text("utf-8") else True
+
+    @staticmethod
+    @pytest.hookimpl(wrapper=True)
+    def pytest_collect_file(file_path: Path) -> Generator[None, list[Any], list[Any]]:
+        """Collect the tests of a file of tests, without a second collector for its doctests."""
+        collectors = yield
+        if not file_path.name.startswith("test_"):
+            return collectors
+        return [collector for collector in collectors if type(collector) is pytest.Module]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
