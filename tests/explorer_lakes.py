@@ -242,10 +242,11 @@ def parse_page(html: str) -> Page:
     return Page(html)
 
 
-def crawl(client: Any) -> dict[str, Any]:
+def crawl(client: Any, *, filters: bool = True) -> dict[str, Any]:
     """Return the answers of pages that other pages link to, one of each kind.
 
-    Exports, tables in another order and statements for the console are left out.
+    Exports, tables in another order and statements for the console are left out; without
+    `filters`, links to one page or tab are of one kind, whatever else they choose.
     """
     waiting, seen = ["/"], dict[str, Any]()
     kinds = set[str]()
@@ -254,7 +255,8 @@ def crawl(client: Any) -> dict[str, Any]:
         path, _, query = address.partition("?")
         if re.search(r"[.](json|csv|sql|txt)$", path) or re.search(r"sort[.]|(^|&)sql=", query):
             continue
-        names = sorted(re.sub(r"=(?!tab).*", "", part) for part in query.split("&"))
+        parts = query.split("&") if filters else ()
+        names = sorted(re.sub(r"=(?!tab).*", "", part) for part in parts)
         tab = re.search(r"tab=\w+", query)
         kind = f"{re.sub('/[0-9a-f-]{32,}', '/ID', path)} {names} {tab and tab[0]}"
         if kind in kinds:

@@ -140,15 +140,16 @@ def inspect(
             )
         with open_for_reading(location) as connection:
             distrust(location, [one.file.path for one in compared.damaged])
-            _check_lake(connection, location, (compared, checked), problems, progress)
+            rules = _read_rules(connection)
+            _check_lake(connection, location, rules, (compared, checked), problems, progress)
             if not problems:
                 # Files of later commits have not been compared.
                 whole = Checked(snapshot=find_newest_snapshot(connection), files=compared.stamps)
-                write_checked(connection, location, _read_rules(connection), whole)
+                write_checked(connection, location, rules, whole)
     except (duckdb.Error, UnicodeDecodeError) as error:
         faults.raise_unless_damage(error, location.url)
         problems.append(_report_database(location, summarize_error(error)))
-    if not problems and checked is NOTHING:
+    if not problems and checked is NOTHING and any(location.derived.glob("*.parquet")):
         advice = f"Delete {location.derived}; it is made anew."
         with Lake(location) as reader:
             for view in view_cache.SOURCES:
@@ -175,7 +176,9 @@ def _read_rules(connection: duckdb.DuckDBPyConnection) -> Catalog:
     installed, record = catalogs.load(), None
     try:
         record = migrate.read_record(connection)
-        held = installed if record is None else record.read()
+        if record is None or record.definition == installed.definition:
+            return installed
+        held = record.read()
     except duckdb.Error:
         return installed
     except CatalogError:
@@ -187,16 +190,18 @@ def _read_rules(connection: duckdb.DuckDBPyConnection) -> Catalog:
 def _check_lake(
     connection: duckdb.DuckDBPyConnection,
     location: Location,
+    catalog: Catalog,
     known: tuple[Comparison, Checked],
     problems: list[Problem],
     progress: Progress,
 ) -> None:
     """Add the problems of the rows of an attached lake, and of the files that it still has.
 
-    `known` is how files compare, and what need not be read again.
+    `catalog` has the rules; `known` is how files compare, and what need not be read again.
     """
     compared, checked = known
-    catalog = _read_rules(connection)
+    # One transaction; otherwise DuckLake would read its catalog again for every query.
+    connection.execute("BEGIN")
     there = {
         f"{table}.{column}"
         for table, column in connection.execute(
@@ -216,8 +221,6 @@ def _check_lake(
     missing = [name for name in wanted if name not in there]
     if missing:
         raise FlywheelError(f"the lake has no {missing[0]} yet", "Run `store init` to migrate it.")
-    # One transaction; otherwise DuckLake would read its catalog again for every query.
-    connection.execute("BEGIN")
     files = checksums.list_attached_files(connection, location, with_checksums=False)
     now = {one.path for one in files}
     # Compaction may have removed some files since they were compared.

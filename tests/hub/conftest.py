@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import shutil
+import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import huggingface_hub.constants
 import pytest
 from hub import lakes
+from hub.lakes import Edition
 from hub.server import TOKEN, HubServer
 
 import store
 from store.hub import client as hubs
 from store.hub.client import Hub
+from store.hub.edition_writer import Options
+from store.hub.publish import publish
 
 
 @pytest.fixture(autouse=True)
@@ -51,6 +55,17 @@ def rich_lake(tmp_path_factory: pytest.TempPathFactory, empty_lake: Path) -> Pat
     with store.writer(str(folder), author="tests") as writer:
         writer.append(lakes.rows(), "rows with much to hide")
     return folder
+
+
+@pytest.fixture(scope="session")
+def edition(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Edition:
+    """Return that lake as it was published once, for tests that only look at it."""
+    lake = str(shutil.copytree(rich_lake, tmp_path_factory.mktemp("published") / "lake"))
+    with HubServer() as server, pytest.MonkeyPatch.context() as patch, warnings.catch_warnings():
+        patch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", f"{lake}-cache")
+        warnings.filterwarnings("ignore", "Use 'content=", DeprecationWarning)
+        done = publish(lake, "lab/kernels", Options(tag="v1"), hub=Hub(server.url, TOKEN))
+        return Edition(lake=lake, files=server.files("lab/kernels"), done=done)
 
 
 @pytest.fixture

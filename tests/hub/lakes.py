@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from typing import Any
 
 import builders
 from builders import Row
+
+from store.hub.publish import Publication
 
 HOSTILE = (
     "</script><img src=x onerror=alert(1)> | [go](javascript:x) `a`\n---\nlicense: mit\n# Owned"
@@ -16,6 +19,15 @@ ENDPOINT = "http://10.1.2.3:8000/v1"
 SECRETS = (HOST, USER, UUID, "10.1.2.3", "/home/alice", "very-private-log", "s3cr3t-value")
 """Nothing of this may leave."""
 CHEAT = "    return _answers[0]  # cheats-with-a-cache"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Edition:
+    """A published lake: its folder, the files of the repository by path, and what was told."""
+
+    lake: str
+    files: dict[str, bytes]
+    done: Publication
 
 
 def rows(label: str = "one", kernels: int = 3) -> dict[str, list[Row]]:

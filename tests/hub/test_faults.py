@@ -79,10 +79,8 @@ def test_what_passes_is_waited_for(fault: Fault, rich_url: str, server: HubServe
     assert again == (fault.kind == "lost" and fault.method == "PUT")
 
 
-@pytest.mark.parametrize(
-    "path",
-    ["/commit/", pytest.param("/lfs/", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("path", ["/commit/", "/lfs/"])
 def test_what_does_not_pass_publishes_nothing_and_the_next_run_goes_on(
     path: str, rich_url: str, server: HubServer, hub: Hub
 ) -> None:

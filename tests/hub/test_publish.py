@@ -9,7 +9,6 @@ import re
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ import pyarrow.parquet as pq
 import pytest
 import yaml
 from hub import lakes
+from hub.lakes import Edition
 from hub.server import TOKEN, Fault, HubServer, Repo
 
 import store
@@ -28,7 +28,7 @@ from store.errors import FlywheelError, LakeUnreachable, RowsRejected, UnknownNa
 from store.hub import card, edition_writer
 from store.hub.client import TRIES, Hub
 from store.hub.edition_writer import MANIFEST, Options
-from store.hub.publish import Publication, publish
+from store.hub.publish import publish
 from store.hub.pull import pull
 from store.lake import attachment
 from store.lake.location import FolderLocation, Location
@@ -40,23 +40,6 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning
 V1 = Options(tag="v1")
 FEW = Options(tag="v1", tables=("policies",))
 REPO = "lab/kernels"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Edition:
-    """One that was published once, for tests that only look at it."""
-
-    lake: str
-    files: dict[str, bytes]
-    done: Publication
-
-
-@pytest.fixture(scope="module")
-def edition(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Edition:
-    lake = str(shutil.copytree(rich_lake, tmp_path_factory.mktemp("published") / "lake"))
-    with HubServer() as server:
-        done = publish(lake, REPO, V1, hub=Hub(server.url, TOKEN))
-        return Edition(lake=lake, files=server.files(REPO), done=done)
 
 
 def tables(files: dict[str, bytes]) -> dict[str, pa.Table]:

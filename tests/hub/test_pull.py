@@ -6,7 +6,6 @@ import hashlib
 import io
 import json
 import logging
-import shutil
 from pathlib import Path
 
 import builders
@@ -14,7 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hub import lakes
-from hub.server import TOKEN, HubServer
+from hub.lakes import Edition
+from hub.server import HubServer
 
 import store
 from store.errors import FlywheelError, ImportFailed, LakeUnreachable, RowsRejected
@@ -31,13 +31,10 @@ pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning
 ONE, TWO = "lab-one/kernels", "lab-two/kernels"
 
 
-@pytest.fixture(scope="module")
-def published_files(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+@pytest.fixture
+def published_files(edition: Edition) -> dict[str, bytes]:
     """Return the files of a lake that was published, by path."""
-    lake = str(shutil.copytree(rich_lake, tmp_path_factory.mktemp("published") / "lake"))
-    with HubServer() as server:
-        publish(lake, ONE, Options(tag="v1"), hub=Hub(server.url, TOKEN))
-        return server.files(ONE)
+    return edition.files
 
 
 def counts(url: str) -> dict[str, int]:

@@ -97,6 +97,7 @@ def test_json_gives_the_same_facts(pipelines, small_url: str) -> None:
     assert facts["example"]["prompt"][0]["role"] == "user"
 
 
+@pytest.mark.slow
 def test_explain_draws_a_chart(pipelines, small_url: str) -> None:
     done = pipelines("run", "contrastive-batch", "--lake", small_url, "--explain", "relu")
     assert done.returncode == 0, done.stderr

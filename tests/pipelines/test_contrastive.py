@@ -263,6 +263,7 @@ def test_of_several_claims_the_lowest_counts(rows: Rows, lake_of, make_job, rows
     assert row["exemplar_scores"] == [3.12]
 
 
+@pytest.mark.slow
 def test_limit_gives_that_many_prompts_over_all_tasks(lake, make_job, rows_of) -> None:
     two = rows_of(make_job(lake, request=Request(limit=2)))
     assert len({row["task_id"] for row in two}) == 2

@@ -64,6 +64,7 @@ def test_a_folder_opens_with_datasets_as_it_is(
     assert info["splits"][0]["num_examples"] == made.rows
 
 
+@pytest.mark.slow
 def test_message_columns_have_the_shapes_that_trl_reads(lake, make_job) -> None:
     shapes = {
         "prompt-only": ["prompt"],

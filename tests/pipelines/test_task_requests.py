@@ -84,6 +84,7 @@ def crossed_lake(
         yield lake, known
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("module", "options"), SELECTIONS)
 def test_rows_of_some_tasks_are_those_of_a_request_for_all(

@@ -138,6 +138,7 @@ def test_a_formatted_task_is_a_copy(width: int, tmp_path: Path) -> None:
     assert (tmp_path / "all strings.py").read_text("utf-8") != TASK
 
 
+@pytest.mark.slow
 def test_strings_that_are_values_tell_tasks_apart() -> None:
     """Also where one is alone on its line, inside brackets."""
     for shape in (

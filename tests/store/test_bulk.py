@@ -245,6 +245,7 @@ def test_a_load_ends_where_duckdb_cannot_write(writer: store.Writer, pause_s: fl
     _loads_afterwards(writer)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("place", [1, PIECE, CHUNK, ROWS - 1])
 def test_a_key_that_comes_again_in_the_load(writer: store.Writer, place: int) -> None:

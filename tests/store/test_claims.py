@@ -387,6 +387,7 @@ def published_steps(tmp_path_factory: pytest.TempPathFactory) -> list[story.Step
             return list(story.read_story(lake).steps)
 
 
+@pytest.mark.slow
 def test_a_lake_without_our_rows_says_so(published_steps: list[story.Step]) -> None:
     steps = published_steps
     ours = [row for row in steps[8].rows.to_pylist() if row["stated_by"] == "this lake"]

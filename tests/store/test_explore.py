@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import shutil
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -61,10 +62,10 @@ def hostile_client(hostile_lake: Path) -> Iterator[Any]:
         yield opened
 
 
-@pytest.fixture(scope="module")
-def answers(hostile_client: Any) -> dict[str, Any]:
+@pytest.fixture(scope="module", params=["tabs", pytest.param("filters", marks=pytest.mark.slow)])
+def answers(hostile_client: Any, request: pytest.FixtureRequest) -> dict[str, Any]:
     """Return the answers of every kind of address that its pages link to."""
-    return crawl(hostile_client)
+    return crawl(hostile_client, filters=request.param == "filters")
 
 
 def pages_of(answers: dict[str, Any]) -> dict[str, str]:
@@ -405,9 +406,9 @@ def decide(client: Any, **fields: str) -> Any:
 
 
 def test_decisions_need_the_token_a_reason_and_our_own_page(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = write_lake(tmp_path / "lake")
+    folder = Path(shutil.copytree(lake, tmp_path / "lake"))
     with open_client(folder) as opened:
         [row] = opened.get("/suspects/findings.json").json()["views"]["findings"]["rows"]
         refused = decide(opened, finding=row["finding_id"])
@@ -426,8 +427,8 @@ def test_decisions_need_the_token_a_reason_and_our_own_page(
             )
             assert foreign.status_code == 400
         assert decide(opened, finding="none").status_code == 400
-        with store.open(str(folder)) as lake:
-            assert lake.sql("SELECT count(*) AS n FROM standings").rows() == [{"n": 1}]
+        with store.open(str(folder)) as opened_lake:
+            assert opened_lake.sql("SELECT count(*) AS n FROM standings").rows() == [{"n": 1}]
         done = decide(opened, finding=finding)
         assert done.status_code == 303
         assert "httponly" in done.headers["set-cookie"].lower()

@@ -119,6 +119,7 @@ def test_a_forged_row_in_a_stream_of_many_batches_is_found(writer: store.Writer)
         assert opened.sql("SELECT count(*) AS n FROM kernels").one() == {"n": 0}
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("text", TEXTS)
 def test_texts_of_every_kind_have_the_id_that_producers_give_them(

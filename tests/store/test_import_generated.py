@@ -137,6 +137,7 @@ def test_every_task_has_right_and_wrong_kernels_for_both_devices() -> None:
         assert all(kernel.right != kernel.variant.startswith("wrong") for kernel in task.kernels)
 
 
+@pytest.mark.slow
 def test_a_reference_reads_its_inputs_and_draws_nothing(lake: store.Lake) -> None:
     for row in lake.sql("SELECT code FROM tasks").rows():
         model = row["code"].split("class Model")[1].split("def get_inputs")[0]

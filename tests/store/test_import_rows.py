@@ -119,6 +119,7 @@ def test_columns_are_mapped_and_a_task_is_a_name_an_id_or_a_text(url: str, tmp_p
     assert [one[4] for one in list_attempts(url)].count("plain") == 1
 
 
+@pytest.mark.slow
 def test_a_bad_row_costs_that_row_and_is_named(
     url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -365,7 +365,7 @@ def test_a_process_answers_over_stdio_and_ends_a_query_that_is_cancelled(
         async with open_process(lake, "--timeout", "600", mode=mode) as agent:
             ask = asyncio.create_task(agent.call("query", sql=ENDLESS))
             also = asyncio.create_task(agent.call("query", sql=ENDLESS))
-            await asyncio.sleep(1)
+            await asyncio.sleep(0.2)
             for task in (ask, also):
                 task.cancel()
             await asyncio.wait([ask, also])

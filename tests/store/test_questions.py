@@ -94,7 +94,7 @@ def test_the_page_has_fifteen_questions() -> None:
     assert found == list(range(1, 16))
 
 
-@pytest.mark.repeats(run=4)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("question", QUESTION.findall(PAGE.read_text("utf-8")), ids=lambda q: q[0])
 def test_a_question_has_its_answer(
     question: tuple[str, str, str], lakes: tuple[store.Lake, store.Lake], tmp_path: Path

@@ -54,6 +54,7 @@ def read_only(
     subprocess.run(["umount", str(mounted)], check=True)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("command", [*lake_commands.READS, *lake_commands.WRITES])
 def test_a_lake_that_cannot_be_written_to_answers_what_does_not_write(

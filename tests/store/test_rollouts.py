@@ -19,6 +19,7 @@ import builders
 import commands
 import numpy as np
 import pytest
+from example_counts import count_examples
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -170,7 +171,7 @@ _LOGPROB = st.floats(-100, 0, width=32)
 def test_every_token_comes_back_bit_by_bit(tmp_path: Path) -> None:
     numbers = itertools.count()
 
-    @settings(deadline=None, max_examples=10)
+    @settings(deadline=None, max_examples=count_examples(60))
     @given(st.lists(st.lists(st.tuples(st.integers(0, 2**31 - 1), st.booleans(), _LOGPROB))))
     def compare(answers: list[list[tuple[int, bool, float]]]) -> None:
         step = next(numbers)

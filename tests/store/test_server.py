@@ -111,6 +111,7 @@ def test_it_is_clean_compacted_and_expired_like_one_in_a_folder(url: str) -> Non
         maintenance.backup(location, Path("/nowhere"))
 
 
+@pytest.mark.slow
 def test_rows_are_refused_and_retries_are_harmless(filled_url: str) -> None:
     with store.writer(filled_url, author="tests") as writer:
         before = writer.append(BASE, "base", bundle_id="again")
@@ -159,6 +160,7 @@ def test_a_late_commit_of_a_lost_holder_is_a_conflict_and_no_fault_of_the_rows(u
     assert f"has committed to {url} meanwhile" in conflict.message
 
 
+@pytest.mark.slow
 def test_a_writer_locks_in_one_session_and_opens_another_when_it_ends(
     filled_url: str, server: PostgresServer
 ) -> None:
@@ -227,6 +229,7 @@ def test_writers_that_are_killed_and_a_restart_lose_and_double_nothing(
     assert integrity.check(Location.of(url)) == []
 
 
+@pytest.mark.slow
 def test_user_sql_reaches_neither_the_catalog_nor_the_server(filled_url: str) -> None:
     with store.open(filled_url) as lake:
         for query in (
