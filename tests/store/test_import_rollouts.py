@@ -97,14 +97,17 @@ def test_a_trace_is_a_session_and_its_rewards_are_claims(tmp_path: Path) -> None
 def test_objects_as_json_texts_and_calls_without_a_name_are_read(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     arguments = json.dumps({"path": "solution.py", "content": kernel(3)})
-    call = {"id": "c1", "type": "function", "function": json.dumps({"arguments": arguments})}
-    nodes = [*trace()["nodes"][:2], node("assistant", None, 1, tool_calls=json.dumps([call]))]
+    call = {"id": "c1", "type": "function", "function": json.dumps({"arguments": [arguments]})}
+    named = {"id": "c2", "function": "run_tests", "arguments": {}}
+    calls = json.dumps([call, named])
+    nodes = [*trace()["nodes"][:2], node("assistant", None, 1, tool_calls=calls)]
     changes = {"version": "1", "nodes": nodes, "task": json.dumps(trace()["task"])}
     rewards = json.dumps({"correct": 0.5})
     episodes = [episode(trace(**changes, rewards=rewards))]
     summary = import_source(lake, verifiers, write_lines(tmp_path / "traces.jsonl", episodes))
     assert summary.left_out == 0
     assert query(lake, "SELECT contains(code, '# 3') FROM kernels") == [(True,)]
+    assert query(lake, "SELECT tool FROM tool_calls ORDER BY call_index")[1] == ("run_tests",)
     assert query(lake, "SELECT metric, value, problem FROM claims ORDER BY ALL") == [
         ("reported_latency_ms", 2.5, "relu"),
         ("reward_correct", 0.5, "relu"),

@@ -262,7 +262,9 @@ def name_metric(kind: str, label: str) -> str:
 
 def read_call(call: Fields, result: str | None = None) -> dict[str, Any]:
     """Return a call in the form of OpenAI, with its name and arguments in `function` or not."""
-    named = call.inner("function") if call.values.get("function") else call
+    function = call.values.get("function") or None
+    is_name = isinstance(function, str) and not function.lstrip().startswith("{")
+    named = call.inner("function") if function and not is_name else call
     arguments = next(
         (
             one
@@ -271,8 +273,13 @@ def read_call(call: Fields, result: str | None = None) -> dict[str, Any]:
         ),
         None,
     )
-    for _ in range(2):  # some clients encode the JSON of arguments as a JSON text once more
-        if isinstance(arguments, str) and arguments.lstrip().startswith(("{", "[", '"')):
+    for _ in range(3):  # some clients put them in a list, and encode JSON as a JSON text once more
+        listed = cast("list[Any]", arguments if isinstance(arguments, list) else [])
+        if listed and all(isinstance(one, tuple) for one in listed):  # a MAP of Parquet
+            arguments = dict(listed)
+        elif len(listed) == 1 and str(listed[0]).lstrip().startswith("{"):
+            arguments = listed[0]
+        elif isinstance(arguments, str) and arguments.lstrip().startswith(("{", "[", '"')):
             # What the model wrote need not be JSON.
             with suppress(ImportFailed):
                 arguments = text_files.parse_json(arguments, call.where)
@@ -280,7 +287,8 @@ def read_call(call: Fields, result: str | None = None) -> dict[str, Any]:
         # A column of objects has NULL where another row has a name.
         by_name = cast("Mapping[str, Any]", arguments)
         arguments = {name: value for name, value in by_name.items() if value is not None}
-    return {"tool": named.text("name"), "arguments": arguments, "result": result}
+    tool = named.text("function" if is_name else "name")
+    return {"tool": tool, "arguments": arguments, "result": result}
 
 
 def read_calls(message: Fields) -> list[dict[str, Any]]:
