@@ -177,6 +177,7 @@ def test_a_failed_build_is_the_kernels_fault_where_the_hosts_own_build_works(
     assert (row["status"], row["reason"]) == ("compile_error", "build_failed")
 
 
+@pytest.mark.slow
 def test_a_failed_build_is_the_hosts_fault_where_its_own_build_fails_too(
     template: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -1,4 +1,7 @@
-"""A persistent pool: the same rows as a run, each kernel judged once, faults reported apart."""
+"""A persistent pool: the same rows as a run, each kernel judged once, faults reported apart.
+
+`make test` has the pool behind the tools of test_mcp_submissions.
+"""
 
 from __future__ import annotations
 
@@ -102,6 +105,7 @@ def count(url: str, table: str, where: str = "true") -> int:
         return lake.sql(f"SELECT count(*) AS n FROM {table} WHERE {where}").rows()[0]["n"]
 
 
+@pytest.mark.slow
 def test_verdicts_are_rows_of_one_run_and_asked_once(lake_url: str, pool: Pool) -> None:
     right, wrong = (RIGHT["kernel_id"], TASK_ID), (WRONG["kernel_id"], TASK_ID)
     first = pool.judge([right, wrong, right])
@@ -174,6 +178,7 @@ def test_an_interrupt_ends_a_batch_with_the_next_verdict(
     assert 0 < len(slow_evaluator.count_verdicts(url)) < slow_evaluator.KERNELS
 
 
+@pytest.mark.slow
 def test_what_is_not_in_the_lake_is_refused(pool: Pool, lake_url: str, tmp_path: Path) -> None:
     with pytest.raises(UnknownName, match="cannot be judged"):
         pool.judge([("0" * 64, TASK_ID)])

@@ -603,6 +603,7 @@ def test_a_lake_or_device_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert (strange.returncode, "tpu" in strange.stderr) == (1, True)
 
 
+@pytest.mark.slow
 def test_help_and_list_load_no_torch() -> None:
     code = (
         "import sys\nfrom evaluators.cli import app\n"

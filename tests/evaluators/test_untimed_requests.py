@@ -151,6 +151,7 @@ replace("time", lambda worker: TIMING.clear(), lambda worker: TIMING.append(1))
     assert "timed_outputs_unverified" in row["flags"]
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("kept", ["x", "x.clone()"])
 def test_answers_that_other_requests_finish_do_not_count(judge_code: Judged, kept: str) -> None:
