@@ -47,7 +47,7 @@ _SHARED = (
     *("--starter", "--tasks", "diag_matmul", "--tasks", "triangular_matmul"),
     *("--no-mask-truncated", "--reward-rule", "spread", "--trl", "learning_rate=1e-5"),
 )
-_TINY = ("--preset", "tiny", "--no-overfit", "--arm", "none")
+_TINY = ("--preset", "tiny", "--no-overfit", "--strategy", "none")
 _SIZED = ("--exemplar-device", "H200", "--group-size", "8", "--trl", "gradient_checkpointing=false")
 
 

@@ -1,7 +1,7 @@
 """Contrastive reinforcement learning (CUDA-L1, stage 3), by TRL's GRPOTrainer.
 
 The dataset is a list of tasks (rl-prompts). Before each step, the prompts get the newest exemplars.
-Each answer is stored, judged and rewarded within the step, so the next step can show it. --arm
+Each answer is stored, judged and rewarded within the step, so the next step can show it. --strategy
 replaces the exemplars for an ablation.
 
 CUDA-L1 publishes two exemplars per prompt and k = 1.5. Group size, clipping of the ratio, weight of
@@ -85,7 +85,7 @@ class Config(Training, ExemplarOptions):
 
     tasks: tuple[str, ...] = ()
     """Names or ids of the tasks to train on (default: all of the train split)."""
-    arm: Strategy = "bucket"
+    arm: Annotated[Strategy, Parameter(name=["--strategy", "--arm"])] = "bucket"
     """How to draw exemplars. bucket: CUDA-L1's softmax over score buckets. random, island, none:
     its ablations. top: the fastest. shuffled: like bucket, but with their scores shuffled."""
     namespace: str | None = None

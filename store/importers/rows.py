@@ -58,7 +58,22 @@ def recognize(path: Path) -> str | None:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of the file in bundles."""
     file = sources.require_path(path, f"a file that ends in {', '.join(SUFFIXES)}")
-    columns = _map_columns(file, config)
+    # The column of each field.
+    pairs = [pair.partition("=") for text in config.map for pair in text.split(",")]
+    for field, _, _ in pairs:
+        if field not in FIELDS:
+            raise UnknownName.among("field", field, FIELDS)
+    mapped = {field: column or field for field, _, column in pairs}
+    present = list_columns(file)
+    needed = ({} if config.task else {"task": "task"}) | {"code": "code"} | mapped
+    missing = [field for field, column in needed.items() if column not in present]
+    if missing:
+        raise ImportFailed(
+            f"{file} has no column {', '.join(needed[field] for field in missing)}",
+            f"It has {', '.join(present[:20]) or 'none'}. Name what it has instead: "
+            + " ".join(f"--map {field}=COLUMN" for field in missing),
+        )
+    columns = dict(zip(FIELDS, FIELDS, strict=True)) | mapped
     reading = pieces.Import(lake, NAME, config)
     names, digest = read_task_names(lake), pieces.hash_file(file)
     texts = {str(row["task_id"]) for row in lake.run("SELECT task_id FROM tasks").rows()}
@@ -153,25 +168,6 @@ def list_columns(file: Path, records: int = _FIRST_RECORDS) -> list[str]:
     if not columns and record.first:
         raise record.first[0]
     return columns
-
-
-def _map_columns(file: Path, config: Config) -> dict[str, str]:
-    """Return the column of each field; raises UnknownName, and ImportFailed if one is missing."""
-    pairs = [pair.partition("=") for text in config.map for pair in text.split(",")]
-    for field, _, _ in pairs:
-        if field not in FIELDS:
-            raise UnknownName.among("field", field, FIELDS)
-    mapped = {field: column or field for field, _, column in pairs}
-    present = list_columns(file)
-    needed = ({} if config.task else {"task": "task"}) | {"code": "code"} | mapped
-    missing = [field for field, column in needed.items() if column not in present]
-    if missing:
-        raise ImportFailed(
-            f"{file} has no column {', '.join(needed[field] for field in missing)}",
-            f"It has {', '.join(present[:20]) or 'none'}. Name what it has instead: "
-            + " ".join(f"--map {field}=COLUMN" for field in missing),
-        )
-    return dict(zip(FIELDS, FIELDS, strict=True)) | mapped
 
 
 def _read_rows(file: Path, columns: Sequence[str]) -> Iterator[Fields]:

@@ -250,7 +250,16 @@ class Run:
                 with suppress(Exception):
                     if one.get("id") is not None:
                         named[number] = make_rollout_id(self.run_id, one)
-            stored = self._find_stored(list(named.values()))
+            # A resumed run has attempts that this process did not log.
+            rollout_ids = list(named.values())
+            stored = self._logged.intersection(rollout_ids)
+            if self._is_resumed and len(stored) < len(rollout_ids):
+                rows = self._lake.run(
+                    "SELECT generation_id FROM generations "
+                    "WHERE run_id = $1 AND generation_id IN (SELECT unnest($2))",
+                    [self.run_id, rollout_ids],
+                )
+                stored |= {str(row["generation_id"]) for row in rows.rows()}
             fresh = [at for at in range(len(rollouts)) if named.get(at) not in stored]
             refused: list[tuple[int, RolloutRejected]] = []
             tables = make_rollout_rows(
@@ -405,18 +414,6 @@ class Run:
                 # The next round or the end of the run commits it.
                 text = f"the commit waits: {summarize_error(error)}"
                 self._warn_once(text, text)
-
-    def _find_stored(self, rollout_ids: list[str]) -> set[str]:
-        """Return those of some attempts that the run has."""
-        stored = self._logged.intersection(rollout_ids)
-        if self._is_resumed and len(stored) < len(rollout_ids):
-            rows = self._lake.run(
-                "SELECT generation_id FROM generations "
-                "WHERE run_id = $1 AND generation_id IN (SELECT unnest($2))",
-                [self.run_id, rollout_ids],
-            )
-            stored |= {str(row["generation_id"]) for row in rows.rows()}
-        return stored
 
     def _find_task(self, wanted: str) -> str | None:
         """Return the id of a task by its id or name, or None."""

@@ -13,8 +13,9 @@ import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
-from typing import Any, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_type_hints
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
@@ -125,27 +126,18 @@ def configure_rule(wanted: Rule, options: Mapping[str, Any]) -> Terms:
         UnknownName: the rule has no such option.
         FlywheelError: a value is of another type than the option.
     """
-    known = {one.name: one for one in fields(wanted.config)}
-    for name, value in options.items():
+    known = [one.name for one in fields(wanted.config)]
+    for name in options:
         if name not in known:
             raise UnknownName.among(f"option of {wanted.name}", name, known)
-        kind = str(known[name].type)
-        number = isinstance(value, int | float) and not isinstance(value, bool)
-        choices = {"Baseline": list_baselines(), "Clock": get_args(Clock)}
-        named = [choices[one] for one in choices if one in kind]
-        allowed = (
-            (value is None and "None" in kind)
-            or ("float" in kind and number)
-            or (kind == "bool" and isinstance(value, bool))
-            or ("int" in kind and number and isinstance(value, int))
-            or ("str" in kind and isinstance(value, str))
-            or any(value in names for names in named)
-            or ("Literal" in kind and repr(value).replace("'", '"') in kind.replace("'", '"'))
-        )
-        if not allowed:
-            hint = f"one of {', '.join(named[0])}" if named else f"a value of type {kind}"
-            raise FlywheelError(f"{wanted.name}: {name} is {value!r}", f"Give {hint}.")
-    return wanted.config(**options)
+    try:
+        return msgspec.convert(dict(options), wanted.config)
+    except msgspec.ValidationError as error:
+        # Such as: Expected `bool`, got `str` - at `$.include_nonequivalent`
+        what, _, name = str(error).rstrip("`").partition(" - at `$.")
+        kind = get_type_hints(wanted.config)[name]
+        said = kind.__name__ if isinstance(kind, type) else str(kind).replace("typing.", "")
+        raise FlywheelError(f"{wanted.name}: {name}: {what}", f"Give {said}.") from error
 
 
 @dataclass(frozen=True)
