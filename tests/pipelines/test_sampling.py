@@ -149,6 +149,7 @@ def test_a_draw_is_the_hash_that_it_says_it_is(lake) -> None:
         assert exemplars == sorted(expected, key=lambda one: one[1])
 
 
+@pytest.mark.slow
 def test_random_takes_every_kernel_equally_often_and_then_one_of_another_bucket(lake) -> None:
     found = list_drawn(lake, kernels(), strategy="random", exemplars=1)
     counts = Counter(score for [(_, score)] in found)

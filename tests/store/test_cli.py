@@ -407,6 +407,7 @@ def test_a_path_that_cannot_be_written_is_named_without_a_traceback(
     assert "Traceback" in run(*words, "--verbose").err
 
 
+@pytest.mark.slow
 def test_broken_rules_exit_3(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     clean = run("check", "--lake", filled_lake)
     assert (clean.code, clean.err) == (0, "")

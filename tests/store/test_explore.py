@@ -240,6 +240,7 @@ def test_a_filter_refuses_a_value_that_is_no_option(client: Any) -> None:
     assert "H100" in answer.text
 
 
+@pytest.mark.slow
 def test_an_older_snapshot_shows_what_there_was(client: Any) -> None:
     now = client.get("/suspects.json?standing=confirmed").json()
     [kernel] = now["views"]["groups"]["rows"]
@@ -564,6 +565,7 @@ def test_any_sort_is_a_column_or_refused(sort: str) -> None:
     assert re.fullmatch(r'SELECT 1 AS a\nORDER BY "[A-Za-z0-9_]+" (ASC|DESC) NULLS LAST, a', sql)
 
 
+@pytest.mark.slow
 def test_a_hostile_name_is_searched_as_text(client: Any) -> None:
     started = time.monotonic()
     for text in (HOSTILE_NAME, "'; DROP TABLE kernels; --", "%", "$q", "\\"):

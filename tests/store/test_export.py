@@ -145,6 +145,7 @@ def test_cuda_l1_lines_become_claims_again(url: str, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.slow
 def test_cuda_l1_writes_every_numbered_task_solved_or_not(url: str, tmp_path: Path) -> None:
     with store.open(url) as lake:
         config = cuda_l1.Config(suite="starter", device="H200", scores="measured")

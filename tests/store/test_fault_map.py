@@ -329,6 +329,7 @@ def test_a_closed_standard_output_is_no_bug(place: Place) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("size", [1, 100_000])
 def test_a_full_disk_behind_the_standard_output_ends_with_one_sentence(
@@ -490,6 +491,7 @@ def test_a_package_that_is_not_installed_is_named(monkeypatch: pytest.MonkeyPatc
         assert f"pip install {package}" in str(faults.explain(failed.value))
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(("command", "module"), [("explore", "starlette"), ("mcp", "mcp")])
 def test_a_command_whose_extra_is_not_installed_names_it(

@@ -42,6 +42,7 @@ def trajectory(**changes: Any) -> dict[str, Any]:
     } | changes
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("version", ["ATIF-v1.2", "ATIF-v1.8"])
 def test_a_trajectory_is_a_session_with_steps_calls_and_attempts(

@@ -55,6 +55,7 @@ def episode(*traces: dict[str, Any]) -> dict[str, Any]:
     return {"id": "e1", "env": {"id": "kernels"}, "task": {}, "ok": True, "traces": list(traces)}
 
 
+@pytest.mark.slow
 def test_a_trace_is_a_session_and_its_rewards_are_claims(tmp_path: Path) -> None:
     lake = tmp_path / "lake"
     file = write_lines(tmp_path / "run/traces.jsonl", [episode(trace(), trace(id="t2"))])

@@ -265,6 +265,7 @@ def test_ctrl_c_during_a_query_says_one_line_and_leaves_no_process(
     assert not _list_folders(private_folder)
 
 
+@pytest.mark.slow
 def test_ctrl_c_while_an_answer_is_printed_says_one_line(
     folder: Path, private_folder: Path
 ) -> None:

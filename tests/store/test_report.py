@@ -188,6 +188,7 @@ def leads_on(link: str, folder: Path) -> bool:
     return link.startswith(EXPLORER) or (is_receipt and (folder / link).is_file())
 
 
+@pytest.mark.slow
 def test_the_page_runs_nothing_and_fetches_nothing(report_folder: Path) -> None:
     page = (report_folder / "report.html").read_text("utf-8")
     reader = Reader(page)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import builders as b
+import pytest
 from panels import ask
 
 import store
@@ -62,6 +63,7 @@ def fill(url: str) -> None:
         writer.append(rows, "sessions that are quiet by some clocks")
 
 
+@pytest.mark.slow
 def test_a_session_is_quiet_by_each_clock_apart(tmp_path: Path) -> None:
     fill(str(tmp_path / "lake"))
     with store.open(str(tmp_path / "lake")) as lake:

@@ -132,6 +132,7 @@ def test_a_rollout_is_rows_of_its_attempt_tokens_rewards_and_group(tmp_path: Pat
     ]
 
 
+@pytest.mark.slow
 def test_messages_are_a_session_whose_attempts_are_its_turns(tmp_path: Path) -> None:
     own = [
         message | {"completion_ids": [at, at], "sampler_logprobs": [-1.0, -1.0]}
