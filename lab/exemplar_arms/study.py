@@ -169,7 +169,7 @@ class ArmStudy(Study):
 
     def _arm_words(self, arm: str, seed: int, workers: int) -> Callable[[], list[str]]:
         return lambda: [
-            *("--model", str(self._find_start("sft")), "--arm", arm),
+            *("--model", str(self._find_start("sft")), "--strategy", arm),
             *("--namespace", f"stage3/{arm}/{seed}", "--on", self.sizes.device),
             *("--workers", str(workers), "--seed", str(seed)),
             *(*self._judge_options(), *self.sizes.contrastive),

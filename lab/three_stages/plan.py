@@ -255,7 +255,7 @@ class Plan:
 
     def _contrastive_words(self, arm: str, seed: int) -> Callable[[], list[str]]:
         return lambda: [
-            *("--model", str(self._find_start("self-supervised", "sft")), "--arm", arm),
+            *("--model", str(self._find_start("self-supervised", "sft")), "--strategy", arm),
             *("--namespace", f"contrastive/{arm}/{seed}"),
             # A step with its own device does not see the others.
             *("--on", self.devices[0] if len(self.devices) == 1 else "cuda:0"),
