@@ -232,7 +232,7 @@ def test_sql_of_an_agent_is_guarded(lake: Path) -> None:
     words = [
         "DROP statements", "2 statements", "is a file", "COPY statements",
         "300009 characters, and may have 200000", "is not a tag, snapshot number or ISO time",
-        "Field required",
+        "query needs sql",
     ]  # fmt: skip
     for text, word in zip(texts, words, strict=True):
         assert word in text
