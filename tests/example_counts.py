@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 THOROUGH = 100
 FEW = 5
 
 
 def register_profiles() -> None:
-    """Try properties on FEW examples, or on THOROUGH with `--hypothesis-profile thorough`."""
-    settings.register_profile("thorough", max_examples=THOROUGH)
-    settings.register_profile("few", max_examples=FEW)
+    """Try properties on FEW examples, or on THOROUGH with `--hypothesis-profile thorough`.
+
+    A busy host may draw the first example for a second, which is no fault of a strategy.
+    """
+    for name, count in (("thorough", THOROUGH), ("few", FEW)):
+        slow = [HealthCheck.too_slow]
+        settings.register_profile(name, max_examples=count, suppress_health_check=slow)
     settings.load_profile("few")
 
 
