@@ -319,6 +319,7 @@ def ask(lake_url: str, model: Model, **changes: Any) -> language_model.WinChecks
     return language_model.ask_about_wins(lake_url, language_model.Endpoint(**endpoint))
 
 
+@pytest.mark.slow
 def test_only_surprising_wins_are_asked_about_with_their_nearest_cases(
     writer: store.Writer, lake_url: str, wins: dict[str, dict[str, Any]], model: Model
 ) -> None:

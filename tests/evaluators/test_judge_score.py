@@ -127,6 +127,7 @@ def test_a_mutant_counts_if_it_differs_anywhere_and_is_caught_if_the_judge_refus
     assert rows["elsewhere"]["probe"]["rule"] == 1.0
 
 
+@pytest.mark.slow
 def test_the_rule_passes_what_is_wrong_by_less_than_a_hundredth() -> None:
     slight = KERNEL.replace("return e", "return 1.005 * e")
     [row] = judge(replace(RIGHT, name="slight", original=KERNEL, code=slight))

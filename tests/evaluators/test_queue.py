@@ -407,6 +407,7 @@ def test_what_a_builder_compiles_is_found_by_the_next(builder: Any) -> None:
         held.release()
 
 
+@pytest.mark.slow
 def test_an_extension_that_has_failed_is_not_compiled_again(builder: Any) -> None:
     code = EXTENSION.replace("**options", 'extra_cflags=["-fnowhere"], **options')
     asked = replace(case(0), code=code, task_code=TASK, axes='{"FACTOR": 2}')

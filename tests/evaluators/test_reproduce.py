@@ -136,6 +136,7 @@ def in_folder(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
+@pytest.mark.slow
 def test_a_machine_agrees_if_the_difference_is_within_both_errors(in_folder: Path) -> None:
     near, far = judge_again(in_folder, eager_ms=3.1), judge_again(in_folder, eager_ms=9.0)
     assert (near.agrees, far.agrees) == (True, False)

@@ -31,6 +31,7 @@ def test_which_licenses_allow_redistribution(license: str, allowed: bool) -> Non
     assert licenses.is_redistributable(license) is allowed
 
 
+@pytest.mark.slow
 def test_a_text_without_a_license_stops_everything_and_is_named(
     rich_url: str, server: HubServer, hub: Hub
 ) -> None:

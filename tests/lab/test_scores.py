@@ -70,6 +70,7 @@ def verdict(kernel: grid.GridKernel, status: str = "correct", *, disturbed: bool
     }
 
 
+@pytest.mark.slow
 def test_disturbed_kernels_are_judged_once_more_and_faults_again(tmp_path: Path) -> None:
     first, second, third, fourth = list(grid.list_kernels(("train",)))[:4]
     results = [

@@ -142,6 +142,7 @@ def test_options_out_of_range_are_refused(lake, make_job, rows_of, options, word
         rows_of(make_job(lake, improvement_pairs, **options))
 
 
+@pytest.mark.slow
 def test_the_command_previews_writes_and_records_lineage(
     lake_of: Callable[[Rows], store.Lake], rows_and_ids: tuple[Rows, Known], tmp_path: Path
 ) -> None:

@@ -129,6 +129,7 @@ def test_columns_of_one_name_are_all_there(run: Run, filled_lake: Path) -> None:
         assert lake.sql(sql).reader().schema.names == ["a", "a_1", "b"]
 
 
+@pytest.mark.slow
 def test_formats(run: Run, filled_lake: Path, tmp_path: Path) -> None:
     sql = "SELECT arm, samples_ms[:2] AS two, NULL AS nothing FROM timings ORDER BY arm"
     ask = ("query", sql, "--lake", filled_lake, "--format")

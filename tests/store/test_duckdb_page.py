@@ -161,6 +161,7 @@ def test_a_table_can_be_read_at_a_snapshot_and_at_a_time(folder: Path, home: Pat
 
 
 @pytest.mark.folder
+@pytest.mark.slow
 def test_a_copy_names_the_files_of_its_original_until_it_is_written_to(
     folder: Path, tmp_path: Path
 ) -> None:

@@ -73,6 +73,7 @@ def pages_of(answers: dict[str, Any]) -> dict[str, str]:
     return {address: answer.text for address, answer in html.items()}
 
 
+@pytest.mark.slow
 def test_a_kernel_page_offers_the_receipt_of_its_numbers(lake: Path, client: Any) -> None:
     with store.open(str(lake)) as opened:
         [row] = opened.sql("SELECT kernel_id, device FROM pooled_speedups LIMIT 1").rows()

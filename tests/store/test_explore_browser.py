@@ -102,6 +102,7 @@ def open_page(browser: Any, url: str, width: int = 1280, scheme: str = "light") 
     assert wrong == []
 
 
+@pytest.mark.slow
 def test_a_reader_filters_sorts_and_goes_back(browser: Any, url: str) -> None:
     with open_page(browser, url) as page:
         page.goto(f"{url}/leaderboards")
@@ -191,6 +192,7 @@ def test_every_page_fits_and_is_accessible(
                     assert find_serious(page) == [], address
 
 
+@pytest.mark.slow
 def test_a_reader_uses_the_keyboard_only(browser: Any, url: str) -> None:
     """Every control is reached by Tab in the order of the page, and shows that it is."""
     with open_page(browser, url, 390) as page:
@@ -216,6 +218,7 @@ def test_a_reader_uses_the_keyboard_only(browser: Any, url: str) -> None:
         assert "as A on H100" in page.locator("#change").inner_text()
 
 
+@pytest.mark.slow
 def test_a_reader_compares_two_rows_by_clicking(browser: Any, url: str) -> None:
     with open_page(browser, url) as page:
         page.goto(f"{url}/task/{b.task('square')['task_id']}")
@@ -227,6 +230,7 @@ def test_a_reader_compares_two_rows_by_clicking(browser: Any, url: str) -> None:
         assert page.locator("#change .answer").inner_text().startswith("B is ")
 
 
+@pytest.mark.slow
 def test_a_reader_copies_and_downloads_the_code(browser: Any, url: str) -> None:
     kernel = b.kernel("k0")
     with open_page(browser, url) as page:

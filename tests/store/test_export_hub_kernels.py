@@ -148,7 +148,10 @@ def test_other_calls_run_the_task(written: Path) -> None:
     assert exported.count() == 1
 
 
-@pytest.mark.parametrize("fast", [True, False], ids=["usual", "by key"])
+@pytest.mark.parametrize(
+    "fast",
+    [pytest.param(True, id="usual"), pytest.param(False, id="by key", marks=pytest.mark.slow)],
+)
 def test_a_kernel_runs_in_no_other_call(written: Path, fast: bool) -> None:
     """Of a thread's calls, only those like the one that found the kernel run it."""
     exported = Exported(written / "rms-norm-residual", "rms_norm_residual")
@@ -266,6 +269,7 @@ class ModelNew(torch.nn.Module):
 """
 
 
+@pytest.mark.slow
 def test_a_kernel_that_keeps_what_it_makes_of_weights_is_not_used(
     tmp_path: Path, written: Path
 ) -> None:

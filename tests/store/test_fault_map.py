@@ -293,6 +293,7 @@ def test_a_lake_that_may_not_be_read_is_not_called_damaged(
     assert_explained(done, f"you have no right to {folder}", "ls -ld")
 
 
+@pytest.mark.slow
 def test_too_many_open_files_are_no_damage(place: Place) -> None:
     # How many are open at once depends on how DuckDB's threads take turns, hence no one limit.
     runs = (place.run("store compact", RLIMIT_NOFILE=limit) for limit in range(16, 6, -1))

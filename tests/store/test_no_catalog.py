@@ -77,6 +77,7 @@ def _spoil(catalog: Path, kind: str) -> None:
         *("a folder", "a pipe", "a dangling link", "a circle of links"),
     ],
 )
+@pytest.mark.slow
 def test_what_is_not_a_catalog_stays_and_so_do_all_data_files(
     old_lake: Path, tmp_path: Path, kind: str
 ) -> None:

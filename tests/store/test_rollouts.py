@@ -432,6 +432,7 @@ def test_the_tokens_of_a_run_are_deleted_unless_a_tag_needs_them(tmp_path: Path)
 
 
 @pytest.mark.folder
+@pytest.mark.slow
 def test_a_backup_without_tokens_has_all_other_rows(tmp_path: Path) -> None:
     lake, copy, again = (tmp_path / name for name in ("lake", "copy", "again"))
     with store.run("a", lake=str(lake)) as run:

@@ -90,6 +90,7 @@ def read_printed_state(url: str, run_id: str) -> str:
     ],
     ids=["two", "four"],
 )
+@pytest.mark.slow
 def test_a_killed_run_an_interrupted_one_a_failed_one_and_one_that_finished(
     lake_url: str, names: tuple[str, ...]
 ) -> None:

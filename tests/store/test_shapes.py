@@ -116,6 +116,7 @@ def test_views_count_what_holds_and_the_worst_speedup(lake: store.Lake) -> None:
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_no_view_that_ranks_shows_a_shape(lake: store.Lake) -> None:
     evaluations = "SELECT evaluation_id FROM evaluations WHERE protocol = 'shape'"
     ids = [row["evaluation_id"] for row in lake.run(evaluations).rows()]

@@ -120,6 +120,7 @@ def trained_run(
     ["one_step", pytest.param("three_steps", marks=pytest.mark.slow)],
     indirect=True,
 )
+@pytest.mark.slow
 def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained_run: TrainedRun) -> None:
     with store.open(str(trained_run.folder / "lake")) as lake:
         rows = lake.sql(
@@ -149,6 +150,7 @@ def test_each_attempt_keeps_the_tokens_that_it_was_trained_on(trained_run: Train
     ],
     indirect=["trained_run"],
 )
+@pytest.mark.slow
 def test_every_step_is_equal_bit_for_bit(trained_run: TrainedRun, step: int) -> None:
     replayed = trained_run.replay(step)
     figures = {row["figure"]: row for row in replayed.figures}

@@ -257,6 +257,7 @@ def test_arms_of_one_lake_show_their_own_kernels_and_the_common_ones(
     assert set(leaked.values()) == {0}
 
 
+@pytest.mark.slow
 def test_later_rounds_show_what_earlier_rounds_measured(lake: str) -> None:
     search(lake, Climber(), "top", rounds=2, attempts=2)
     stored = attempts_of(lake)

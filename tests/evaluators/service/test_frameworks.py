@@ -61,6 +61,7 @@ class Answers:
                 self._judges.answer(case, **changes)
 
 
+@pytest.mark.slow
 def test_trl_gets_none_for_faults(service: Service, judges: ToldJudges) -> None:
     reward = make_reward(Client(service.url, deadline_s=300))
     logged: dict[str, float] = {}

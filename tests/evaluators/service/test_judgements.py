@@ -74,6 +74,7 @@ def test_a_verdict_of_the_lake_needs_no_judge(service: Service, judges: ToldJudg
     assert not view["fresh"]
 
 
+@pytest.mark.slow
 def test_a_long_poll_and_a_stream_end_with_the_verdict(
     service: Service, judges: ToldJudges
 ) -> None:
@@ -98,6 +99,7 @@ def test_a_long_poll_and_a_stream_end_with_the_verdict(
     assert set(events) <= {"event: queued", "event: running", "event: done"}
 
 
+@pytest.mark.slow
 def test_a_batch_is_stored_whole_or_not_at_all(service: Service, judges: ToldJudges) -> None:
     texts = [write_kernel(f"batch {i}") for i in range(3)]
     wanted = [{"task": "cube", "code": text} for text in texts]
