@@ -139,7 +139,7 @@ def test_a_reader_decides_on_a_finding(
         finding.get_by_role("button", name="Confirm").click()
         page.wait_for_url("**/suspects?")
         assert page.locator("#findings li").count() == 0
-        page.get_by_label("Standing").select_option("confirmed")
+        page.get_by_label("Decision").select_option("confirmed")
         page.wait_for_url("**standing=confirmed*")
         assert "It returns an earlier answer." in page.locator("#findings").inner_text()
         page.go_back()
