@@ -107,7 +107,6 @@ def test_refusals_say_what_there_is(trainers: Command, tmp_path: Path) -> None:
 
 
 def test_numbers_that_train_nothing_are_refused(tmp_path: Path) -> None:
-    # `max_steps` of 0 would train for three epochs.
     for name, *words in (
         ("sft", "--lora", "0"),
         ("contrastive", "--steps", "0"),

@@ -27,7 +27,7 @@ from cyclopts import Parameter
 from cyclopts.validators import Number
 
 from pipelines import Message
-from store.commandline.members import Count
+from store.commandline.members import Count, Positive
 from store.endpoint import Address, AnswerFailed, Client, Keys, Unreadable
 from store.errors import FlywheelError, UnknownName
 from store.ids import content_id
@@ -41,7 +41,6 @@ FAILED = "error"
 """Finish reason of an attempt without a text; `Completion.error` has the reason."""
 
 
-Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
 Price: TypeAlias = Annotated[float, Parameter(validator=Number(gte=0, lt=math.inf))]
 
 
