@@ -85,7 +85,7 @@ class Config(Training, ExemplarOptions):
 
     tasks: tuple[str, ...] = ()
     """Names or ids of the tasks to train on (default: all of the train split)."""
-    arm: Annotated[Strategy, Parameter(name=["--strategy", "--arm"])] = "bucket"
+    arm: Annotated[Strategy, Parameter(name="--strategy")] = "bucket"
     """How to draw exemplars. bucket: CUDA-L1's softmax over score buckets. random, island, none:
     its ablations. top: the fastest. shuffled: like bucket, but with their scores shuffled."""
     namespace: str | None = None
