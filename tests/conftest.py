@@ -122,7 +122,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         key=lambda item: (
             item.path.name not in LONGEST,
             TRAINERS not in item.path.parts,
-            str(item.path),
+            slow_sample.place_file(config, item.path),
         )
     )
     if not config.pluginmanager.hasplugin("rerunfailures"):

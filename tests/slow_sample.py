@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import time
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -42,6 +44,19 @@ def select(config: pytest.Config, items: list[pytest.Item]) -> None:
     items[:] = parts.pop(part)
     for other in parts:
         config.hook.pytest_deselected(items=other)
+
+
+def place_file(config: pytest.Config, path: Path) -> str:
+    """Return where a file of tests comes among the others, as a sort key.
+
+    Without a limit of time, this is its path. With one, the order is another one each time, so that
+    the files which start too late are not always the same ones.
+    """
+    until = config.getoption("--start-until")
+    if until is None:
+        return str(path)
+    name = path.relative_to(config.rootpath)
+    return hashlib.sha256(f"{until} {name}".encode()).hexdigest()
 
 
 def skip_late(item: pytest.Item) -> None:

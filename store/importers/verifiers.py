@@ -85,6 +85,11 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
         )
     about = _read_session(trace, episode)
     nodes = trace.list("nodes")
+    if not nodes and (trace.inner("rewards").values or trace.inner("metrics").values):
+        raise ImportFailed(
+            f"{trace.where}: it has rewards and no messages, so no attempt can have them",
+            NOTHING_STORED,
+        )
     messages = [node.inner("message") for node in nodes]
     answers = {
         identity: read_content(message.values.get("content"))

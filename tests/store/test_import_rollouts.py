@@ -129,6 +129,9 @@ def test_answers_in_a_prompt_are_no_attempts_and_other_versions_are_refused(tmp_
     with pytest.raises(ImportFailed, match=r"later\.jsonl, line 1, traces 0: version is 2, not 1"):
         import_source(lake, verifiers, later)
     assert count(lake, "sessions") == 1
+    ended = write_lines(tmp_path / "ended.jsonl", [episode(trace(id="t3", nodes=[]))])
+    with pytest.raises(ImportFailed, match=r"traces 0: it has rewards and no messages"):
+        import_source(lake, verifiers, ended)
 
 
 RESULT = {
