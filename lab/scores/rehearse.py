@@ -14,6 +14,8 @@ from __future__ import annotations
 import argparse
 import math
 import shutil
+import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -190,6 +192,9 @@ def write_lakes(out: Path, root: Path) -> None:
             writer.append_all([make_bundle(split, list_kernels((split,)))])
             rows = {"devices": [device], "runs": [run], **tables}
             writer.append(rows, message="the fitted surface")
+        # The pipeline takes no kernel that no detector has read, and here no judge has read them.
+        audit = ("-m", "evaluators", "audit", "--quiet", "--lake", str(out / "lakes" / split))
+        subprocess.run([sys.executable, *audit], check=True, cwd=root)
         say(f"{split}: {len(tables['evaluations'])} kernels → {out / 'lakes' / split}")
 
 
