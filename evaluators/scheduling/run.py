@@ -285,8 +285,8 @@ class Tally:
     def __str__(self) -> str:
         timeouts = self.statuses.get("timeout", 0)
         some = f" ({timeouts} timeout{'s' * (timeouts != 1)})" if timeouts else ""
-        shapes = f" and +{self.shapes} at other shapes" if self.shapes else ""
-        rows = f"evaluations +{self.evaluations}{some}{shapes} timings +{self.timings}"
+        shapes = f", at other shapes +{self.shapes}" if self.shapes else ""
+        rows = f"evaluations +{self.evaluations}{some}{shapes}, timings +{self.timings}"
         return f"{rows} → snapshot {self.snapshot}"
 
 
@@ -470,7 +470,7 @@ def run(
                     if log.isEnabledFor(logging.DEBUG):
                         name = f"{result.case.kernel_id[:8]} {quote_name(result.case.path)}"
                         echo.print_note(f"{status:16} {name}")
-                    progress(tally.evaluations, cases.total, f"judged, last {status}")
+                    progress(tally.evaluations, cases.total, f"judged (last: {status})")
             finally:
                 with interrupts.wait_for("the commit of the verdicts"):
                     cases.commit()

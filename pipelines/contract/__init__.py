@@ -80,7 +80,7 @@ class ExemplarOptions:
     """Baseline of the speedups shown."""
     clock: Clock | None = None
     """Clock of the speedups shown, which the prompt then names (default: the clock that ranks:
-    gpu on a GPU, throughput on a processor). Published speedups have no clock."""
+    gpu on a GPU, throughput on a CPU). Published speedups have no clock."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -261,7 +261,12 @@ def views(
 
 @app.command
 def describe(
-    table: str, /, *, find: bool = False, format: ListFormat = "table", common: Common = COMMON
+    table: str,
+    /,
+    *,
+    find: Annotated[bool, Parameter(negative="")] = False,
+    format: ListFormat = "table",
+    common: Common = COMMON,
 ) -> None:
     """List the columns of a table or a view with their types and descriptions.
 
@@ -275,9 +280,9 @@ def describe(
     Parameters
     ----------
     table
-        Name of a table or a view.
+        Name of a table or a view; with --find, a text.
     find
-        List the columns of all tables and views whose name or description contains this text.
+        List the columns of all tables and views whose name or description contains the text.
     """
     import pyarrow as pa
 
@@ -1220,7 +1225,7 @@ def compact(
         First list data files that the catalog does not know, as failed commits leave them, and
         delete those that are more than two days old if you agree.
     yes
-        Agree to that, as from a script.
+        Delete them without a question.
     """
     from store.upkeep import maintenance
 

@@ -204,14 +204,14 @@ class JudgedHere:
         """Return it in a sentence.
 
         >>> str(JudgedHere(device="H200", correct=2, ranking=0, reason="too short for the clock"))
-        'none of 2 correct kernels ranks on H200; why most do not: too short for the clock'
+        'none of 2 correct kernels ranks on H200; main reason: too short for the clock'
         """
         if self.ranking:
             text = f"{self.ranking} of {self.correct} correct kernels rank on {self.device}"
         else:
             text = f"none of {self.correct} correct kernels ranks on {self.device}"
         if self.reason is not None:
-            return f"{text}; why most {'of the others ' * (self.ranking > 0)}do not: {self.reason}"
+            return f"{text}; main reason{' of the others' * (self.ranking > 0)}: {self.reason}"
         why = ", because their sessions were undisturbed and long enough for the clock"
         return text + why * (self.ranking > 0)
 

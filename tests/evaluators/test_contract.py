@@ -171,7 +171,7 @@ def test_a_run_stores_rows_that_are_pending_again_at_a_new_version(
     options = ["--evaluator", "line-length", "--on", "cpu", "--lake", lake_with_kernels]
     assert evaluators("run", *options, "--longest", "200", "--busy") == 0
     said = capsys.readouterr()
-    assert said.out.startswith("evaluations +2 timings +0 → snapshot ")
+    assert said.out.startswith("evaluations +2, timings +0 → snapshot ")
     assert "2 kernels ran while this host did other work" in said.err
     first = [
         {"length": len(code), "evaluator": "line-length", "evaluator_version": 1, "status": status}
@@ -209,7 +209,7 @@ def test_a_run_judges_again_what_was_contended(
     assert evaluators("run", *options, "--busy") == 0
     capsys.readouterr()
     assert evaluators("run", *options, "--contended", "--limit", "1") == 0
-    assert capsys.readouterr().out.startswith("evaluations +1 ")
+    assert capsys.readouterr().out.startswith("evaluations +1, ")
     assert len(verdicts(lake_with_kernels)) == 3
     assert count_pending(lake_with_kernels) == {False: 0, True: 1}
 

@@ -306,7 +306,7 @@ def test_actors_judge_the_starter_suite(cluster: Any, lake_url: str) -> None:
     two = ["--on", "cpu", "--ray", cluster.address, "--workers", "2", "--limit", "4"]
     done = commands.run([*words, *two], cwd=Path.cwd(), timeout=LIMIT_S)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.startswith("evaluations +4 ")
+    assert done.stdout.startswith("evaluations +4, ")
     assert count_verdicts(lake_url) == [1] * 4
 
 

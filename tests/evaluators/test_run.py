@@ -401,7 +401,7 @@ def test_a_run_stores_verdicts_and_raw_samples_and_leaves_nothing_pending(
             for name in ("evaluations", "timings")
         }
         assert stored["evaluations"] == 3
-        counts = f"evaluations +2 and +1 at other shapes timings +{stored['timings']}"
+        counts = f"evaluations +2, at other shapes +1, timings +{stored['timings']}"
         assert done.stdout == f"{counts} → snapshot {lake.snapshot}\n"
         verdicts = lake.sql(
             "SELECT path, protocol, status, reason, workloads.name = 'default' AS by_default "
@@ -459,13 +459,13 @@ def test_a_run_stores_what_a_kernel_does_at_another_shape(lake_with_kernels: str
         assert (at_shape["protocol"], at_shape["status"]) == ("shape", "correct")
         [row] = lake.sql("SELECT tried, holds, shapes FROM shapes").rows()
         assert row == {"tried": 1, "holds": True, "shapes": "1 of 1"}
-    assert "evaluations +1 and +1 at other shapes" in done.stdout
+    assert "evaluations +1, at other shapes +1" in done.stdout
 
 
 @pytest.mark.slow
 def test_a_run_ends_when_nothing_is_left(lake_with_kernels: str) -> None:
     options = ["--on", "cpu", "--lake", lake_with_kernels, "--where", "path = 'wrong.py'"]
-    assert evaluators("run", *options).stdout.startswith("evaluations +1 ")
+    assert evaluators("run", *options).stdout.startswith("evaluations +1, ")
     again = evaluators("run", *options)
     assert again.returncode == 0, again.stderr
     assert again.stdout.startswith("0 pending on ")

@@ -76,7 +76,7 @@ def test_what_another_run_holds_is_left_to_it_until_it_ends(lake: str) -> None:
         assert len(next(held.read_batches())) == 4
         beside = commands.run(options, cwd=Path.cwd())
         assert beside.returncode == 0, beside.stderr
-        assert beside.stdout.startswith(f"evaluations +{KERNELS - 4} ")
+        assert beside.stdout.startswith(f"evaluations +{KERNELS - 4}, ")
         assert "another run is judging 4 kernels, which are left to it" in beside.stderr
     with (
         store.writer(lake, author="tests") as writer,

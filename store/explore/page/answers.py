@@ -133,8 +133,8 @@ def tell_best(rows: list[Row]) -> Told:
     intervals = [make_interval(f"{row['task']} on {row['device']}", row) for row in rows]
     axis = charts.Axis(label=f"speedup over {over}, 95 % interval", scale="ratio")
     return (
-        f"The fastest kernel, {best['kernel_id'][:12]} by {best['policy'] or 'unknown'}, runs "
-        f"{show_times(best)} over {over} on {best['device']}, for task {best['task']}.",
+        f"The fastest kernel, {best['kernel_id'][:12]} by {best['policy'] or 'unknown'}, is "
+        f"{show_times(best)} as fast as {over} on {best['device']}, for task {best['task']}.",
         charts.draw_intervals("best", intervals[:_MOST_ROWS], axis),
     )
 
@@ -249,7 +249,7 @@ def tell_learning(rows: list[Row]) -> Told:
 
 
 def tell_search(rows: list[Row]) -> Told:
-    """Tell the arm of a search that ends fastest."""
+    """Tell the variant of a search that ends fastest."""
     arms = group_rows(rows, ["arm"])
     reached = {arm: mine[-1] for (arm,), mine in arms.items()}
     best = max(reached, key=lambda arm: reached[arm]["geomean"])
@@ -264,8 +264,9 @@ def tell_search(rows: list[Row]) -> Told:
     x = charts.Axis(label="attempts at each task")
     y = charts.Axis(label="geomean of best so far", scale="ratio")
     return (
-        f"In search {rows[0]['search']}, arm {best} reaches {show_times(reached[best], 'geomean')} "
-        f"after {reached[best]['attempt']} attempts at each task on {rows[0]['device']}.",
+        f"In search {rows[0]['search']}, variant {best} reaches "
+        f"{show_times(reached[best], 'geomean')} after {reached[best]['attempt']} attempts at "
+        f"each task on {rows[0]['device']}.",
         charts.draw_lines("search", [(y, series)], x),
     )
 
@@ -368,9 +369,9 @@ def tell_bests(rows: list[Row]) -> Told:
     """Tell the run's newest best kernel, and what it was made from."""
     first = rows[0]
     return (
-        f"The newest of {first['total']} best kernels, {first['kernel_id'][:12]}, runs "
-        f"{show_times(first)} over eager on {first['device']}, for task {first['task']}. It was "
-        f"made from {first['made from']}.",
+        f"The newest of {first['total']} best kernels, {first['kernel_id'][:12]}, is "
+        f"{show_times(first)} as fast as eager on {first['device']}, for task {first['task']}. It "
+        f"was made from {first['made from']}.",
         "",
     )
 

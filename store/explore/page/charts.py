@@ -551,6 +551,8 @@ def draw_intervals(name: str, rows: Sequence[Interval], x: Axis) -> str:
         )
         if row.middle is None:
             continue
+        # The line shows which label a mark belongs to.
+        parts.append(f'<line class="lane" x1="0" x2="100%" y1="{y}" y2="{y}"/>')
         marks = "".join(
             f'<circle class="sample" cx="{percent(scale.place(value))}" cy="{y}" r="2.5"/>'
             for value in row.samples

@@ -36,6 +36,12 @@ _HEADINGS = {
     "reward_mean": "mean reward",
     "cost_usd": "cost USD",
     "cost_usd_per_improvement": "USD per improvement",
+    "moved_mb": "moved MB",
+    "gb_per_s": "GB/s",
+    "peak_gb_per_s": "peak GB/s",
+    "gflop": "GFLOP",
+    "gflop_per_s": "GFLOP/s",
+    "peak_gflop_per_s": "peak GFLOP/s",
     "previous_low": f"bound before{SPACE}{TIMES}",
 }
 _TEXT_CHARACTERS = 140

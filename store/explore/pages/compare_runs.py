@@ -29,6 +29,7 @@ async def build(view: View) -> Page:
             name="runs",
             file=SQL / "runs" / "list.sql",
             values={"kind": None, "q": None},
+            hidden=("open_runs",),
             rows=25,
             compares="runs",
         )

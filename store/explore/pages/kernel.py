@@ -71,7 +71,7 @@ async def build(view: View) -> Page:
                 for end, distance in (("parent", 1), ("child", -1))
             ]
             return (
-                f"It was made from {len(ends[0])} kernels, and led to {len(ends[1])}.",
+                f"Parents: {len(ends[0])}; children: {len(ends[1])}.",
                 draw_lineage(kernel_id, edges, lambda id: view.link(f"/kernel/{id}")),
             )
 
@@ -214,7 +214,8 @@ def tell_sessions(rows: list[Row]) -> Told:
             unranked.append(f" By the clock {clock} it ranks nothing: {reason}.")
     axis = charts.Axis(label="ms per call: samples and their median", scale="log")
     return (
-        f"A call takes {' against '.join(told)} on {device}, precision {precision}."
+        f"A call takes {' against '.join(told)} on {device}"
+        f"{f', precision {precision}' if precision else ''}."
         f"{''.join(unranked)}",
         charts.draw_intervals("sessions", arms, axis),
     )

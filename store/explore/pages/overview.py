@@ -54,7 +54,8 @@ def tell_changes(since: int, rows: list[Row]) -> Told:
     added = {row["table"]: row["rows"] for row in rows}
     told = [f"{added[name]:,} {said}" for name, said in _TOLD.items() if name in added]
     total = sum(added.values())
-    return f"{total:,} rows are new since snapshot {since}: {', '.join(told) or 'no kernels'}.", ""
+    of_these = f": {', '.join(told)}" if told else ", none about kernels"
+    return f"{total:,} new row{'s' * (total != 1)} since snapshot {since}{of_these}.", ""
 
 
 def _tell_records(rows: list[Row]) -> Told:

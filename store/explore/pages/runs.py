@@ -31,7 +31,7 @@ async def build(view: View) -> Page:
 def _tell_runs(rows: list[Row]) -> Told:
     first = rows[0]
     return (
-        f"{first['open_runs']:,} of {first['total']:,} runs are open; the newest, {first['run']}, "
-        f"began {first['started_at']:%Y-%m-%d %H:%M} UTC.",
+        f"Of {first['total']:,} runs, {first['open_runs'] or 'none'} still run; the newest, "
+        f"{first['run']}, began {first['started_at']:%Y-%m-%d %H:%M} UTC.",
         "",
     )

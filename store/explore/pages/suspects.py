@@ -55,4 +55,4 @@ def _tell_groups(standing: str | None, rows: list[Row]) -> Told:
     if fastest["speedup"]:
         speedup = f"{format_value('speedup', fastest['speedup'])}{TIMES}"
         told += f", and the fastest below, {speedup}, {fastest['class']} in {fastest['task']}"
-    return f"{rows[0]['total']} pairs of task and finding are {standing}: {told}.", ""
+    return f"{rows[0]['total']} findings by task and class are {standing}; {told}.", ""

@@ -158,8 +158,10 @@ def draw_result(rows: Sequence[Row]) -> Told:
     # Rows of one label are told apart by what names or numbers them.
     labels = [one for one, role in roles.items() if role in ("label", "number")]
     if "label" in roles.values() and not along:
-        if len(shown) > _MOST_ROWS or any(row[y] < 0 for row in shown):
-            return f"Nothing is drawn: {len(shown)} rows are too many, or some are negative.", ""
+        if len(shown) > _MOST_ROWS:
+            return f"Nothing is drawn: a chart by label has at most {_MOST_ROWS} rows.", ""
+        if any(row[y] < 0 for row in shown):
+            return f"Nothing is drawn: {y} has negative values.", ""
         named = [(", ".join(format_value(one, row[one]) for one in labels), row) for row in shown]
         drawn = {y, *labels}
         if is_ratio:

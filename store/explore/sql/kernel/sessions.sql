@@ -1,8 +1,8 @@
 -- Raw samples
--- Every sample of every arm of the newest timing sessions, in the order of their blocks. Both arms
--- of a block ran next to each other, so a drift of the device moves them together. ranks_nothing
--- says why a session is in no ranking, such as that the kernel computes another function than the
--- task.
+-- Every sample of every arm of the newest timing sessions, in the order of their blocks; sessions
+-- that rank come first. Both arms of a block ran next to each other, so a drift of the device moves
+-- them together. ranks_nothing says why a session is in no ranking, such as that the kernel
+-- computes a different function.
 WITH judged AS (
     SELECT evaluation_id, "precision", threads
     FROM counted_evaluations
@@ -32,5 +32,5 @@ WHERE timings.kernel_id = $kernel
     AND devices."name" = $device
     AND timings.clock = $clock
     AND judged."precision" = $precision
-ORDER BY timings.created_at DESC, timings.session_id, timings.clock,
+ORDER BY unranked.reason IS NOT NULL, timings.created_at DESC, timings.session_id, timings.clock,
     timings.arm <> 'kernel', timings.arm <> 'eager', timings.arm

@@ -1,8 +1,8 @@
--- Best so far by arm
+-- Best so far by variant
 -- Geometric mean over tasks of the best speedup over the best baseline after a number of attempts at
--- each task; tasks without a faster kernel count as 1. A line is an arm: the geometric mean of its seeds,
--- with the mean of their intervals over tasks (95 %).
--- Empty: No search with arms has a measured kernel yet: trainers rollout --rounds.
+-- each task; tasks without a faster kernel count as 1. A line is a variant (column arm): the
+-- geometric mean of its seeds, with the mean of their intervals over tasks (95 %).
+-- Empty: No search with variants has a measured kernel yet: trainers rollout --rounds.
 SELECT
     regexp_extract(namespace, '^(.+)/[a-z]+/\d+(/[0-9a-f]+)?$', 1) AS search,
     device, policy, arm, attempt,
