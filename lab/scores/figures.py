@@ -4,7 +4,9 @@
 
 First the grid, what a reader of the train grid could reach, and the gate. If the grid is not
 complete, a training is missing, or the gate is not passed, it stops there, before it reads what
-models answer to test prompts. --pilot reads on; such figures count for nothing.
+models answer to test prompts. --pilot reads on; such figures count for nothing. Last the loop, if
+OUT/search and OUT/stage-3 have its files: each part has units of its own, compared as those of the
+experiment are.
 """
 
 from __future__ import annotations
@@ -69,17 +71,32 @@ def load(database: duckdb.DuckDBPyConnection, out: Path) -> None:
     }
     for table, types in columns.items():
         database.execute(f"CREATE TABLE {table} (seed INTEGER, {types})")
-        for file in sorted((out / "scores").glob(f"{table}-*.parquet")):
-            path = str(file).replace("'", "''")
-            seed = int(file.stem.rpartition("-")[2])
-            database.execute(
-                f"INSERT INTO {table} BY NAME SELECT {seed} AS seed, * FROM read_parquet('{path}')"
-            )
+        insert(database, table, out / "scores")
 
 
-def answer(database: duckdb.DuckDBPyConnection, name: str, folder: Path) -> duckdb.DuckDBPyRelation:
-    """Write and print the answer to a query, and keep it as the table figure_NAME."""
-    database.execute(f"CREATE TABLE figure_{name} AS {read_query(name)}")
+def insert(
+    database: duckdb.DuckDBPyConnection, table: str, folder: Path, name: str = "", where: str = ""
+) -> None:
+    """Insert the rows of each training from files NAME-SEED.parquet.
+
+    name: NAME, by default that of the table.
+    """
+    for file in sorted(folder.glob(f"{name or table}-*.parquet")):
+        path = str(file).replace("'", "''")
+        seed = int(file.stem.rpartition("-")[2])
+        rows = f"SELECT {seed} AS seed, * FROM read_parquet('{path}') {where}"
+        database.execute(f"INSERT INTO {table} BY NAME {rows}")
+
+
+def answer(
+    database: duckdb.DuckDBPyConnection, query: str, folder: Path, name: str | None = None
+) -> duckdb.DuckDBPyRelation:
+    """Write and print the answer to a query, and keep it as the table figure_NAME.
+
+    name: Name of the figure (default: that of the query).
+    """
+    name = name or query
+    database.execute(f"CREATE TABLE figure_{name} AS {read_query(query)}")
     table = database.table(f"figure_{name}")
     table.write_csv(str(folder / f"{name}.csv"))
     say(f"\n{name}")
@@ -130,7 +147,39 @@ def print_figures(out: Path, *, pilot: bool) -> bool:
         database.execute(f"CREATE TABLE {name} AS {read_query(name)}")
     for name in REST:
         answer(database, name, folder)
+    print_loop(database, out, folder)
     return not reasons
+
+
+def print_loop(database: duckdb.DuckDBPyConnection, out: Path, folder: Path) -> None:
+    """Print the figures of the search and of stage 3, as far as their files are there."""
+    database.execute("ALTER TABLE units RENAME TO units_before")
+    if (out / "search").exists():
+        database.execute(
+            "CREATE TABLE attempts (seed INTEGER, arm VARCHAR, task_id VARCHAR, draw INTEGER, "
+            "round INTEGER, shown VARCHAR[], setting VARCHAR)"
+        )
+        insert(database, "attempts", out / "search", "search")
+        answer(database, "rounds", folder)
+        answer(database, "predicted", folder)
+        compare(database, "search", read_query("search_units"), folder)
+    if (out / "stage-3").exists():
+        database.execute("DELETE FROM prompts")
+        # Prompts without scores are answered by the model that was trained without them.
+        unscored = "(SELECT prompt_id FROM arms WHERE shown_scores IS NULL)"
+        for name, words in (("right", "NOT IN"), ("no_scores", "IN")):
+            where = f"WHERE prompt_id {words} {unscored}"
+            insert(database, "prompts", out / "stage-3" / name, where=where)
+        database.execute(f"CREATE OR REPLACE TABLE scores AS {read_query('scores')}")
+        compare(database, "stage_3", read_query("units"), folder)
+        compare(database, "growth", read_query("growth_units"), folder)
+
+
+def compare(database: duckdb.DuckDBPyConnection, name: str, units: str, folder: Path) -> None:
+    """Print the comparisons of hypotheses.sql over the units of a query."""
+    database.execute(f"CREATE TABLE units_{name} AS {units}")
+    database.execute(f"CREATE OR REPLACE TABLE units AS FROM units_{name}")
+    answer(database, "hypotheses", folder, name)
 
 
 def main() -> None:

@@ -18,9 +18,9 @@ from pathlib import Path
 from lab.scores.budget import say
 
 _COLUMNS = {
-    "rows": ("prompt_id", "prompt", "completion", "form", "right_scores", "fastest", "copies"),
-    "arms": ("prompt_id", "prompt", "settings", "shown_scores", "family", "operation", "places"),
-}  # fmt: skip
+    "rows": ("task_id", "prompt", "completion", "form", "right_scores", "fastest", "copies"),
+    "arms": ("prompt", "settings", "shown_scores", "family", "operation", "places"),
+}
 
 
 def make_prompts(out: Path, options: Sequence[str] = ()) -> dict[str, int]:
@@ -47,7 +47,11 @@ def make_prompts(out: Path, options: Sequence[str] = ()) -> dict[str, int]:
         )
         table = pq.read_table(sorted((out / name).glob("data/**/*.parquet")))
         counts[name] = table.num_rows
-        pq.write_table(table.select(_COLUMNS[name]), out / f"{name}.parquet", compression="zstd")
+        pq.write_table(
+            table.select(("prompt_id", *_COLUMNS[name])),
+            out / f"{name}.parquet",
+            compression="zstd",
+        )
     return counts
 
 

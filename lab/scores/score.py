@@ -79,7 +79,10 @@ def build_trie(family: str, *, shows: bool, tokenizer: Any) -> Trie:
 
 
 def score_batch(model: Any, prompts: Sequence[Prompt], trie: Trie, padding: int) -> torch.Tensor:
-    """Return the log probability of every head of the trie (columns) for every prompt (rows)."""
+    """Return the log probability of every head of the trie (columns) for every prompt (rows).
+
+    It has a gradient where gradients are enabled.
+    """
     import torch
 
     layers, head = models.find_layers(model)
@@ -105,7 +108,7 @@ def score_batch(model: Any, prompts: Sequence[Prompt], trie: Trie, padding: int)
         dim=1,
     )
     tokens = torch.cat([text, torch.tensor(trie.tokens).expand(count, nodes)], dim=1)
-    with torch.inference_mode(), models.autocast(device.type):
+    with models.autocast(device.type):
         hidden = layers(
             input_ids=tokens.to(device),
             attention_mask=allowed.to(device),
@@ -118,7 +121,7 @@ def score_batch(model: Any, prompts: Sequence[Prompt], trie: Trie, padding: int)
         inner, place = torch.unique(parents + 1, return_inverse=True)
         logits = torch.log_softmax(head(states[:, inner.to(device)]).float(), dim=-1)
     own = logits[:, place.to(device), torch.tensor(trie.tokens, device=device)].double()
-    return own.cpu() @ path[torch.tensor(trie.ends)].double().T
+    return own @ path[torch.tensor(trie.ends)].double().T.to(device)
 
 
 def read_prompts(
@@ -139,25 +142,24 @@ def read_prompts(
     ]
 
 
-def read_gate_prompts(rows: Path, tokenizer: Any) -> list[Prompt]:
-    """Return training prompts whose scores differ enough; their ids, which are hashes, choose."""
+def read_gate_rows(rows: Path) -> list[tuple[dict[str, Any], str]]:
+    """Return training rows whose scores differ enough, each with its family."""
     import pyarrow.parquet as pq
 
-    wanted = [
-        row
+    return [
+        (row, _find_family(row["completion"][0]["content"]))
         for row in pq.read_table(rows).to_pylist()
         if row["form"] == "right"
         and max(row["right_scores"]) >= GATE_RATIO * min(row["right_scores"])
     ]
-    chosen = sorted(wanted, key=lambda row: row["prompt_id"])[:GATE_ROWS]
+
+
+def read_gate_prompts(rows: Path, tokenizer: Any) -> list[Prompt]:
+    """Return the prompts of the gate; their ids, which are hashes, choose them."""
+    chosen = sorted(read_gate_rows(rows), key=lambda found: found[0]["prompt_id"])[:GATE_ROWS]
     return [
-        Prompt(
-            row["prompt_id"],
-            _find_family(row["completion"][0]["content"]),
-            True,
-            models.encode_prompt(tokenizer, row["prompt"]),
-        )
-        for row in chosen
+        Prompt(row["prompt_id"], family, True, models.encode_prompt(tokenizer, row["prompt"]))
+        for row, family in chosen
     ]
 
 
@@ -234,9 +236,12 @@ def _score_chunk(
     tries: dict[tuple[str, bool], Trie],
     padding: int,
 ) -> Iterator[dict[str, Any]]:
+    import torch
+
     for batch in chunk:
         trie = tries[batch[0].family, batch[0].shows]
-        chances = score_batch(model, batch, trie, padding).exp().tolist()
+        with torch.inference_mode():
+            chances = score_batch(model, batch, trie, padding).exp().tolist()
         for one, row in zip(batch, chances, strict=True):
             for (named, setting), chance in zip(trie.heads, row, strict=True):
                 yield {

@@ -450,6 +450,43 @@ def test_single_answers_are_looked_up_in_the_grid(database: duckdb.DuckDBPyConne
     ]  # fmt: skip
 
 
+def test_a_search_keeps_the_best_of_each_chain(database: duckdb.DuckDBPyConnection) -> None:
+    # Settings 0 to 3 of two tasks of one shape; on the train task, setting 2 is the best one.
+    tables = [
+        surface({"s": ("32 x 8", "ReLU", [1.0, 2.0, 4.0, 8.0])}, "test"),
+        surface({"t": ("32 x 8", "square", [1.0, 2.0, 4.0, 3.0])}, "train"),
+    ]
+    database.register("surface", pa.concat_tables(tables))
+    names = [row["setting"] for row in tables[0].to_pylist()]
+    attempts = [
+        {"seed": 0, "arm": arm, "task_id": "s", "draw": draw, "round": number}
+        | {"shown": [names[0], names[1]], "setting": names[place]}
+        for arm, draw, places in (
+            ("right", 1, (2, 3)),
+            ("right", 2, (1, 0)),
+            ("no_scores", 1, (0, 2)),
+        )
+        for number, place in enumerate(places, 1)
+    ]
+    database.register("attempts", pa.Table.from_pylist(attempts))
+    rounds = figure(database, "rounds")
+    assert [(row["arm"], row["round"]) for row in rounds] == [
+        (arm, number) for arm in ("right", "no_scores") for number in range(3)
+    ]
+    # Chains of `right` are at 2 and 2, then 4 and 2, then 8 and 2; that of `no_scores` at 2, 2, 4.
+    best = [row["best_so_far"] for row in rounds]
+    assert best == [2.0, round(8**0.5, 4), 4.0, 2.0, 2.0, 4.0]
+    assert [row["have_the_best"] for row in rounds] == [0.0, 0.0, 0.5, 0.0, 0.0, 0.0]
+    assert [row["repeats"] for row in rounds] == [None, 0.5, 0.5, None, 1.0, 0.0]
+    units = {row["arm"]: row["score"] for row in figure(database, "search_units")}
+    assert units == {"right": pytest.approx(math.log(4)), "no_scores": pytest.approx(math.log(4))}
+    # Setting 2 is predicted, and `right` has found setting 3.
+    assert figure(database, "predicted") == [
+        {"seed": 0, "tasks": 1, "predicted": 4.0, "found": 8.0, "best": 8.0}
+        | {"faster": 1, "could_be_faster": 1}
+    ]
+
+
 def test_grid_names_what_is_missing(database: duckdb.DuckDBPyConnection) -> None:
     table = surface({"s": ("32 x 8", "ReLU", [1.0, None, 4.0])}, "test")
     database.register("surface", table)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, datetime
 from pathlib import Path
@@ -12,7 +13,19 @@ import pyarrow.parquet as pq
 import pytest
 
 import store
-from lab.scores import answer, answers, budget, grid, prompts, rehearse, score, tasks, train
+from lab.scores import (
+    answer,
+    answers,
+    budget,
+    grid,
+    grpo,
+    prompts,
+    rehearse,
+    score,
+    search,
+    tasks,
+    train,
+)
 from lab.scores import model as models
 from store.errors import FlywheelError
 
@@ -49,7 +62,8 @@ def test_a_trie_gives_the_probabilities_of_plain_passes(model_folder: Path, tmp_
         for place, text in enumerate(texts)
     ]
     assert len(asked[0].tokens) != len(asked[1].tokens)
-    found = score.score_batch(model, asked, trie, tokenizer.pad_token_id)
+    with torch.inference_mode():
+        found = score.score_batch(model, asked, trie, tokenizer.pad_token_id)
     for row, one in enumerate(asked):
         for column in (0, 17, 71):
             named, setting = trie.heads[column]
@@ -175,6 +189,51 @@ def test_scores_that_were_cut_off_are_written_again(
     monkeypatch.setattr(pq, "write_table", write)
     assert score.score(model, tokenizer, asked, file, 1, budget.Budget(1000))
     assert pq.read_table(file).num_rows == 72
+
+
+@pytest.mark.slow
+def test_grpo_makes_rewarded_settings_more_probable(model_folder: Path, tmp_path: Path) -> None:
+    model, tokenizer = load(model_folder, tmp_path)
+    family = "tuned_rows"
+    tokens = models.encode(tokenizer, "BLOCK_R = 4\n")
+    questions = [
+        grpo.Question(score.Prompt(str(place), family, True, tokens), "t") for place in range(2)
+    ]
+    names = [tasks.name_setting(setting) for setting in tasks.list_settings(family)]
+    outcomes = {("t", name): float("WARPS=8" in name) for name in names}
+    plan = grpo.Plan(steps=12, prompts=2, group=8, learning_rate=3e-3)
+    grpo.train(model, tokenizer, questions, outcomes, plan, tmp_path, budget.Budget(1000))
+    lines = (tmp_path / "rewards.jsonl").read_text("utf-8").splitlines()
+    found = [json.loads(line)["outcome"] for line in lines]
+    assert found[0] < 0.7
+    assert sum(found[-5:]) / 5 > 0.9
+
+
+@pytest.mark.slow
+def test_a_search_shows_the_fastest_kernels_so_far(
+    model_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(Path(search.__file__).parent)
+    model, tokenizer = load(model_folder, tmp_path)
+    task = next(task for task in tasks.list_tasks() if task.family == "tuned_rows")
+    names = [tasks.name_setting(setting) for setting in tasks.list_settings("tuned_rows")]
+    # Kernels with WARPS=1 fail; of the others, later ones are faster.
+    surface = {
+        (task.task_id, name): None if "WARPS=1" in name else 2.0 + place / 10
+        for place, name in enumerate(names)
+    }
+    start = {names[1]: 1.0, names[2]: 1.5}
+    chain = search.Chain(task, 1, dict(start))
+    attempts = list(
+        search.search(model, tokenizer, [chain], surface, arm="right", rounds=4, batch=2, seed=0)
+    )
+    assert [row["round"] for row in attempts] == [1, 2, 3, 4]
+    scores = dict(start)
+    for row in attempts:
+        assert set(row["shown"]) == set(sorted(scores, key=lambda name: scores[name])[-2:])
+        if (speedup := surface[task.task_id, row["setting"]]) is not None:
+            scores[row["setting"]] = speedup
+    assert chain.scores == scores
 
 
 @pytest.mark.slow

@@ -1,0 +1,193 @@
+"""Trains a model by its own attempts at the train tasks: GRPO, with or without scores in prompts.
+
+    python -m lab.scores.grpo ROWS SURFACE --model OUT/final --out OUT --seed 0 [--no-scores]
+
+A group is several attempts at one prompt. Each attempt is a setting of the grid, drawn from the
+model's probabilities, and its reward is the outcome that SURFACE has for it: the logarithm of its
+speedup. Its advantage is its reward minus the mean of the group, divided by the standard deviation
+of the group (Shao et al. 2024, DeepSeekMath, 4.1.2). Every group serves one step, so that the ratio
+of policies is 1, and there is neither clipping nor a penalty on the distance from the first model.
+
+Prompts are training prompts whose two scores differ by a factor of 1.5 or more, so that they are
+resolved. With --no-scores, the same prompts lack their scores. OUT/final is the trained model.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import random
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lab.scores import model as models
+from lab.scores.budget import Budget, say
+from lab.scores.score import Prompt, Trie, build_trie, read_gate_rows
+
+if TYPE_CHECKING:
+    import torch
+
+_SCORE = re.compile(r"^(Kernel \d): \d+\.\d\dx as fast as the module$", re.MULTILINE)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """How a training goes."""
+
+    steps: int = 100
+    prompts: int = 32
+    """Prompts of a step, of one family."""
+    group: int = 8
+    """Attempts at a prompt."""
+    learning_rate: float = 2e-5
+    clip: float = 1.0
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Question:
+    """A prompt, and the task whose outcomes reward its answers."""
+
+    prompt: Prompt
+    task_id: str
+
+
+def hide_scores(text: str) -> str:
+    r"""Return a prompt without the scores of its kernels.
+
+    >>> hide_scores("Kernel 1: 2.50x as fast as the module\n\nx = 1")
+    'Kernel 1\n\nx = 1'
+    """
+    return _SCORE.sub(r"\1", text)
+
+
+def read_questions(rows: Path, tokenizer: Any, *, scores: bool) -> list[Question]:
+    """Return the prompts to train on, with or without their scores."""
+    questions: list[Question] = []
+    for row, family in read_gate_rows(rows):
+        [turn] = row["prompt"]
+        text = turn["content"] if scores else hide_scores(turn["content"])
+        tokens = models.encode_prompt(tokenizer, [{"role": "user", "content": text}])
+        prompt = Prompt(row["prompt_id"], family, True, tokens)
+        questions.append(Question(prompt, row["task_id"]))
+    return questions
+
+
+def compute_loss(
+    model: Any,
+    questions: Sequence[Question],
+    trie: Trie,
+    outcomes: Mapping[tuple[str, str], float],
+    plan: Plan,
+    padding: int,
+    step: int,
+) -> tuple[torch.Tensor, float]:
+    """Return the loss of a step, and the mean outcome of its attempts.
+
+    outcomes: Logarithm of the speedup of each task and setting.
+    """
+    import torch
+
+    from lab.scores.score import score_batch
+
+    logs = score_batch(model, [one.prompt for one in questions], trie, padding)
+    logs = logs - torch.logsumexp(logs, dim=1, keepdim=True)  # answers outside the grid left out
+    chances = logs.detach().exp().cpu()
+    generator = torch.Generator().manual_seed(plan.seed * 1_000_003 + step)
+    drawn = torch.multinomial(chances, plan.group, replacement=True, generator=generator)
+    rewards = torch.tensor(
+        [
+            [outcomes[one.task_id, trie.heads[head][1]] for head in row]
+            for one, row in zip(questions, drawn.tolist(), strict=True)
+        ]
+    )
+    spread = rewards.std(dim=1, keepdim=True)
+    advantages = (rewards - rewards.mean(dim=1, keepdim=True)) / (spread + 1e-4)
+    taken = logs.gather(1, drawn.to(logs.device))
+    return -(advantages.to(logs) * taken).mean(), float(rewards.mean())
+
+
+def train(
+    model: Any,
+    tokenizer: Any,
+    questions: Sequence[Question],
+    outcomes: Mapping[tuple[str, str], float],
+    plan: Plan,
+    out: Path,
+    budget: Budget,
+) -> None:
+    """Train, and log the loss and the mean outcome of each step."""
+    import torch
+
+    device = next(model.parameters()).device.type
+    optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, weight_decay=0.0)
+    by_family: dict[str, list[Question]] = {}
+    for one in questions:
+        by_family.setdefault(one.prompt.family, []).append(one)
+    tries = {name: build_trie(name, shows=True, tokenizer=tokenizer) for name in by_family}
+    names = sorted(by_family)
+    draw = random.Random(plan.seed)
+    length = sum(len(one.prompt.tokens) for one in questions) / len(questions)
+    tokens = plan.prompts * (length + max(len(trie.tokens) for trie in tries.values()))
+    step_s = models.guess_seconds(model, tokens, device, trains=True)
+    budget.announce("steps", plan.steps, step_s)
+    out.mkdir(parents=True, exist_ok=True)
+    model.train()
+    with (out / "rewards.jsonl").open("w", encoding="utf-8") as log:
+        for step in range(plan.steps):
+            family = names[step % len(names)]
+            count = min(plan.prompts, len(by_family[family]))
+            chosen = draw.sample(by_family[family], count)
+            loss, outcome = compute_loss(
+                model, chosen, tries[family], outcomes, plan, tokenizer.pad_token_id, step
+            )
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=True)
+            values = {"step": step + 1, "family": family, "loss": loss.item(), "outcome": outcome}
+            log.write(json.dumps(values) + "\n")
+            log.flush()
+            if step + 1 in (5, 50) or (step + 1) % 100 == 0:
+                budget.report(f"mean outcome {outcome:.3f}, steps", step + 1, plan.steps)
+
+
+def read_outcomes(file: Path) -> dict[tuple[str, str], float]:
+    """Return the outcome of each task and setting."""
+    import pyarrow.parquet as pq
+
+    columns = pq.read_table(file, columns=["task_id", "setting", "outcome"]).to_pydict()
+    places = zip(columns["task_id"], columns["setting"], strict=True)
+    return dict(zip(places, columns["outcome"], strict=True))
+
+
+def main() -> None:
+    """Train, and write the model."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("rows", type=Path)
+    parser.add_argument("surface", type=Path)
+    parser.add_argument("--model", required=True, help="folder of a trained model")
+    parser.add_argument("--out", type=Path, required=True)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--no-scores", action="store_true", help="prompts lack their scores")
+    parser.add_argument("--steps", type=int, default=Plan.steps)
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--budget-s", type=float, default=300.0, help="what the cost is told of")
+    given = parser.parse_args()
+    budget = Budget(given.budget_s)
+    model, tokenizer = models.load(given.model, given.out, given.device)
+    questions = read_questions(given.rows, tokenizer, scores=not given.no_scores)
+    plan = Plan(steps=given.steps, seed=given.seed)
+    train(model, tokenizer, questions, read_outcomes(given.surface), plan, given.out, budget)
+    model.save_pretrained(str(given.out / "final"))
+    tokenizer.save_pretrained(str(given.out / "final"))
+    say(f"trained in {budget.spent:.0f} s → {given.out / 'final'}")
+
+
+if __name__ == "__main__":
+    main()
