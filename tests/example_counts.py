@@ -15,7 +15,9 @@ def register_profiles() -> None:
     """
     for name, count in (("thorough", THOROUGH), ("few", FEW)):
         slow = [HealthCheck.too_slow]
-        settings.register_profile(name, max_examples=count, suppress_health_check=slow)
+        settings.register_profile(
+            name, max_examples=count, deadline=None, suppress_health_check=slow
+        )
     settings.load_profile("few")
 
 

@@ -89,8 +89,8 @@ class Config(Training, ExemplarOptions):
     """How to draw exemplars. bucket: CUDA-L1's softmax over score buckets. random, island, none:
     its ablations. top: the fastest. shuffled: like bucket, but with their scores shuffled."""
     namespace: str | None = None
-    """Namespace of the attempts. Prompts show its kernels and those without one, so arms on one
-    lake do not see each other's (default: none, and prompts show all kernels)."""
+    """Namespace of the attempts. Prompts show its kernels and those without one, so variants on
+    one lake do not see each other's (default: none, and prompts show all kernels)."""
     exemplar_device: str | None = None
     """Device whose measured speedups a prompt shows where the judges' device has none for its task,
     such as H200; the prompt names it (default: such a prompt shows no kernels)."""

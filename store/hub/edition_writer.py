@@ -95,6 +95,8 @@ class Edition:
     """Table to the number of rows that stay behind."""
     quarantined: int = 0
     """Kernels in quarantine."""
+    leaves_quarantined: bool = False
+    """Whether these stay behind."""
     hashed: dict[str, int] = field(default_factory=dict[str, int])
     scrubbed: dict[str, int] = field(default_factory=dict[str, int])
     unchanged: dict[str, int] = field(default_factory=dict[str, int])
@@ -196,7 +198,8 @@ def write_edition(
             seeds[name] = rows.select(["id"]).rename_columns(list(lake.catalog.table(name).key))
     quarantined = lake.run("SELECT kernel_id FROM quarantined ORDER BY kernel_id").arrow()
     made.quarantined = quarantined.num_rows
-    if options.quarantined == "leave-out":
+    made.leaves_quarantined = options.quarantined == "leave-out"
+    if made.leaves_quarantined:
         seeds["kernels"] = _merge_keys([seeds.get("kernels"), quarantined])
     redactor = Redactor(salt, lake.catalog)
     if "rollout_tokens" in chosen:

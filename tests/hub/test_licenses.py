@@ -51,6 +51,7 @@ def test_a_text_without_a_license_stops_everything_and_is_named(
     assert done.tables["kernels"] == 4
     published = tables(server.files(REPO))["kernels"].column("kernel_id").to_pylist()
     assert bare["kernel_id"] not in published
+    assert "in quarantine at this snapshot (column `quarantined` of `kernels`)" in done.card
 
 
 @pytest.mark.slow

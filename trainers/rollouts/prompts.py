@@ -159,7 +159,7 @@ def check_pipeline(name: str) -> bool:
     options = {field.name for field in fields(module.Config)}
     if "exemplars" in options and not {"strategy", "namespace"} <= options:
         raise FlywheelError(
-            f"{name} cannot make the prompts of a search: it shows kernels of all arms",
+            f"{name} cannot make the prompts of a search: it shows kernels of all variants",
             "Use contrastive-batch, or rl-prompts for prompts without kernels.",
         )
     return "strategy" in options

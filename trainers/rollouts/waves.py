@@ -86,10 +86,10 @@ class Search:
     from earlier rounds as exemplars, and makes --attempts / N attempts at each task."""
     strategy: tuple[Strategy, ...] = ("bucket",)
     """In a search: strategy of contrastive-batch that draws the exemplars. Repeat it for several
-    arms, which do not see each other's kernels."""
+    variants, which do not see each other's kernels."""
     seeds: int = 1
-    """In a search: number of seeds, from --seed on. Each has arms of its own. In each round, the
-    prompts of all are sampled together, and their kernels are judged together."""
+    """In a search: number of seeds, from --seed on. Each has variants of its own. In each round,
+    the prompts of all are sampled together, and their kernels are judged together."""
     search: str = "search"
     """In a search: its name, the first part of the namespaces NAME/STRATEGY/SEED/POLICY. A name
     belongs to one search: the same options continue it, and others are refused."""
@@ -753,7 +753,7 @@ class _PolicySearch:
             total = sum(row["kernels"] for row in rows)
             reasons = ", ".join(f"{row['reason']}: {row['kernels']}" for row in rows)
             log.warning(
-                "no prompt of arm %s in round %d shows a kernel with a score: %s",
+                "no prompt of variant %s in round %d shows a kernel with a score: %s",
                 strategy,
                 number,
                 f"the search has {total} of its own without one ({reasons})"

@@ -29,8 +29,10 @@ def show_times(row: Row, name: str = "speedup") -> str:
     return " ".join(filter(None, [f"{cell.text}{TIMES}", cell.interval]))
 
 
-def _show_at_step(row: Row, name: str) -> str:
-    return f"{format_value(name, row[name])} at step {row['step']}"
+def _show_ends(rows: Sequence[Row], name: str) -> str:
+    """Return the first value of a column, and the last if there are several, with their steps."""
+    ends = [rows[0], *rows[1:][-1:]]
+    return " and ".join(f"{format_value(name, row[name])} at step {row['step']}" for row in ends)
 
 
 def make_interval(label: str, row: Row, name: str = "speedup") -> charts.Interval:
@@ -232,9 +234,7 @@ def tell_learning(rows: list[Row]) -> Told:
         if not known:
             continue
         if said:
-            told.append(
-                f"{said} is {' and '.join(_show_at_step(known[at], name) for at in (0, -1))}"
-            )
+            told.append(f"{said} is {_show_ends(known, name)}")
         band = (f"{name}_low", f"{name}_high") if ends else (None, None)
         kind: charts.Kind = scale  # type: ignore[assignment]
         series = charts.Series.of(known, name, "step", name, *band)
@@ -296,9 +296,6 @@ def tell_best_so_far(rows: list[Row]) -> Told:
 def tell_metrics(rows: list[Row]) -> Told:
     """Tell the first and the last value of a metric; draw all of them."""
     metrics = group_rows(rows, ["metric"])
-    first, last = (
-        _show_at_step(row, "value") for row in (rows[0], next(iter(metrics.values()))[-1])
-    )
     units = {"entropy": ", nats per token", "kl": ", nats per token"}
     facets = [
         (
@@ -308,7 +305,7 @@ def tell_metrics(rows: list[Row]) -> Told:
         for (metric,), mine in list(metrics.items())[:_MOST_LINES]
     ]
     return (
-        f"{rows[0]['metric']} is {first} and {last}.",
+        f"{rows[0]['metric']} is {_show_ends(next(iter(metrics.values())), 'value')}.",
         charts.draw_lines("what the trainer logged, by step", facets, _STEP),
     )
 

@@ -2,13 +2,15 @@
 -- By step: the mean reward before smoothing with one standard deviation to either side; the share
 -- of judged answers that are correct, with Wilson's 95 % interval; the share of answers whose
 -- kernel has a finding that nobody has dismissed; the speedup over eager of correct, timed kernels;
--- and the entropy of the policy. Answers without a verdict are in no share of correct ones. A chart
--- has at most 200 points, so steps of a long run are averaged.
+-- and the entropy of the policy. Answers without a verdict are in no share of correct ones, and a
+-- step has none if only the protocol training judged its kernels. A chart has at most 200 points,
+-- so steps of a long run are averaged.
 -- Empty: No attempt of the run has a step, so it has no curve: see trainers list.
 WITH steps AS (
     SELECT DISTINCT
-        device, rule || ' ' || rule_version AS rule, step, attempts, pending, success, rewarded,
-        reward_mean, reward_std, timed, speedup_geomean, entropy, zero_variance_groups, groups
+        device, rule || ' ' || rule_version AS rule, step, attempts, pending, with_kernel, success,
+        rewarded, reward_mean, reward_std, timed, speedup_geomean, entropy, zero_variance_groups,
+        groups
     FROM run_curves
     WHERE run_id = $run AND step IS NOT NULL
 ),
@@ -35,7 +37,10 @@ placed AS (
 summed AS (
     SELECT
         device, rule, first_step AS step,
-        sum(attempts)::BIGINT AS attempts, sum(attempts - pending)::BIGINT AS judged,
+        sum(attempts)::BIGINT AS attempts,
+        -- Answers without a kernel alone would make a share of 0.
+        coalesce(sum(attempts - pending) FILTER (WHERE pending = 0 OR with_kernel > pending), 0)
+            ::BIGINT AS judged,
         sum(success)::BIGINT AS correct, sum(suspects)::BIGINT AS suspects,
         sum(reward_mean * rewarded) / nullif(sum(rewarded), 0) AS reward,
         sqrt(greatest(
