@@ -555,8 +555,8 @@ def show(
     Parameters
     ----------
     name
-        Name of a task, such as level1/9 or L1-9, or the id of a kernel or run or its first
-        characters.
+        Name of a task, such as level1/9 or L1-9, or of a run, or the first characters of the id
+        of a kernel or run.
     lineage
         Show only the kernels that this one was made from: its parents, the exemplars in its
         prompts, and theirs in turn.

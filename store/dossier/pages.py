@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 TASKS = Path(__file__).parent / "sql" / "names" / "tasks.sql"
 KERNELS = Path(__file__).parent / "sql" / "names" / "kernels.sql"
-RUNS = Path(__file__).parent / "sql" / "names" / "runs.sql"
 MOST_IDS = 6
 """Number of ids that choose_id needs to see: it lists all but the last one."""
 _SHORT_NAME = re.compile(r"((?:.*/)?)[lL](\d+)-(\d+)", re.DOTALL)
@@ -158,6 +157,12 @@ def find_kernel(
     return choose_id(kind, wanted, [row["kernel_id"] for row in rows], hint)
 
 
+def list_runs(lake: Lake, wanted: str) -> list[str]:
+    """Return the ids of the first runs with a name, or with an id that begins with it."""
+    rows = lake.run(read_sql(__file__, "names/runs"), {"wanted": wanted}).rows()
+    return [str(row["run_id"]) for row in rows]
+
+
 def choose_id(kind: str, wanted: str, ids: Sequence[str], hint: str) -> str:
     """Return the id that is a text, or the only one that begins with it; raises UnknownName.
 
@@ -245,9 +250,10 @@ SECTIONS: dict[Kind, dict[str, str]] = {
 """Title of each section of a page, and its query."""
 _START_OF_ID = re.compile("[0-9a-f-]+")
 _HOW_TO_SHOW = (
-    "Give the name of a task, such as level1/9 or L1-9, or the id of a kernel or run or its first "
-    'characters. `store query "SELECT kernel_id, source FROM kernels LIMIT 5"` lists kernels, '
-    '`store query "FROM run_states"` lists runs. `evaluators check FILE --task TASK` judges a file.'
+    "Give the name of a task, such as level1/9 or L1-9, or of a run, or the first characters of an "
+    'id of a kernel or run. `store query "SELECT kernel_id, source FROM kernels LIMIT 5"` lists '
+    'kernels, `store query "FROM run_states"` lists runs. `evaluators check FILE --task TASK` '
+    "judges a file."
 )
 
 
@@ -273,19 +279,19 @@ class Ancestry:
 
 
 def read_page(lake: Lake, wanted: str) -> Page:
-    """Read the page of a task, by its name (level1/9, L1-9), or of a kernel or run, by its id.
+    """Read the page of a task (level1/9, L1-9) or run by its name, or of a kernel or run by its id.
 
     Raises UnknownName if no task, kernel or run matches, or more than one.
     """
     kinds = "task, kernel or run"
     names = read_task_names(lake, wanted)
     start = expand_name(wanted).lower()
-    if names.match(wanted) or not _START_OF_ID.fullmatch(start):
+    is_start = _START_OF_ID.fullmatch(start)
+    runs = [] if names.match(wanted) else list_runs(lake, wanted)
+    if names.match(wanted) or not (runs or is_start):
         return _read_page(lake, "task", names.find(wanted, kinds, _HOW_TO_SHOW))
-    kernels, runs = (
-        [str(row[key]) for row in lake.run(file.read_text("utf-8"), {"start": start}).rows()]
-        for file, key in ((KERNELS, "kernel_id"), (RUNS, "run_id"))
-    )
+    found = lake.run(KERNELS.read_text("utf-8"), {"start": start}).rows() if is_start else []
+    kernels = [str(row["kernel_id"]) for row in found]
     chosen = choose_id(kinds, wanted, [*kernels, *runs], _HOW_TO_SHOW)
     if chosen in kernels:
         return read_kernel_page(lake, chosen)

@@ -47,7 +47,8 @@ class Followed:
         line without its end waits.
         """
         is_folder = self.path.is_dir()
-        for file in sorted(self.path.glob("**/*.jsonl")) if is_folder else [self.path]:
+        files = (one for one in self.path.glob("**/*.jsonl") if one.is_file())
+        for file in sorted(files) if is_folder else [self.path]:
             name = str(file.relative_to(self.path)) if is_folder else file.name
             state = file.stat()
             inode, place = self._places.get(file, (state.st_ino, 0))

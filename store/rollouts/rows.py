@@ -46,6 +46,7 @@ KEYS = (
 _ROLES = {"developer": "system", "function": "tool"} | {
     role: role for role in ("system", "user", "assistant", "tool")
 }
+_LARGEST = float(np.finfo(np.float32).max)
 _ROUNDING = 1e-3
 """How far above 0 a log-probability may be: frameworks compute them in low precision."""
 
@@ -131,6 +132,8 @@ class _RolloutRows:
                 raise self.refuse(None, unknown.message, unknown.hint)
         given = self.rollout = {key: self.unwrap(key, value) for key, value in given.items()}
         rollout_id = make_rollout_id(origin.run_id, given)
+        if (rollout_id,) in self.rows.tables.get("generations", {}):
+            return  # an earlier rollout of the batch has its id
         policy = self.text("policy") or origin.policy
         self.rows.add_policy(policy, "model")
         task = self.text("task")
@@ -166,6 +169,10 @@ class _RolloutRows:
         answers = [one for one in completion if one["role"] == "assistant"]
         # Each answer that has tokens of its own is an attempt; otherwise the rollout is one.
         turns = [one for one in answers if any(one.get(name) is not None for name in TOKEN_LISTS)]
+        of_rollout = next((name for name in TOKEN_LISTS if given.get(name) is not None), None)
+        if turns and of_rollout:
+            why = "is given for the rollout and by messages of its completion"
+            raise self.refuse(of_rollout, why, "Give token lists for one of the two.")
         parent: str | None = None
         attempt_of: dict[int, str] = {}
         for turn, answer in enumerate(turns or [None]):
@@ -342,9 +349,9 @@ class _RolloutRows:
         return int(value)
 
     def finite(self, key: str, value: Any) -> float:
-        """Return a finite number; true counts as 1."""
-        if not isinstance(value, bool) and not (_is_number(value) and np.isfinite(float(value))):
-            raise self.refuse(key, f"is {value!a:.60}, not a finite number")
+        """Return a finite number of 32 bits, in which trainers compute; true counts as 1."""
+        if not isinstance(value, bool | int | float | np.number) or not abs(value) <= _LARGEST:
+            raise self.refuse(key, f"is {value!a:.60}, not a finite number of 32 bits")
         return float(value)
 
     def json(self, key: str, value: Any) -> str:

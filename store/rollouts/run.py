@@ -89,7 +89,11 @@ class Run:
             ("a rank from 0", given_rank, given_rank.isdecimal() and int(given_rank) < 2**31),
             ("the text of a policy", policy, policy is None or is_text(policy)),
             ("the text of a license", license, license is None or is_text(license)),
-            ("a vocabulary's size", vocabulary, isinstance(vocabulary or 1, Integral)),
+            (
+                "a vocabulary's size",
+                vocabulary,
+                vocabulary is None or (isinstance(vocabulary, Integral) and vocabulary > 0),
+            ),
             ('on_error "raise" or "warn"', on_error, on_error in ("raise", "warn")),
             ("a config that is a dict", config, hasattr(config or {}, "items")),
         ):
@@ -279,11 +283,17 @@ class Run:
                     raise
                 # Append each rollout separately to find the one that breaks the rule.
                 for at in sorted({*fresh} - {at for at, _ in refused}):
+                    if named.get(at) in stored:
+                        continue
                     try:
                         self._append_rollouts(make_rollout_rows(self.origin, [rollouts[at]]))
                     except RowsRejected as error:
                         refused.append((at, RolloutRejected(at, None, str(error))))
-            self._logged |= {*named.values()}
+                    else:
+                        stored |= {named[at]} if at in named else set()
+            # One that was refused may come again, corrected.
+            places = named.keys() - {at for at, _ in refused}
+            self._logged |= {named[at] for at in places}
             if refused:
                 self._keep(rollouts, refused)
 
@@ -346,6 +356,8 @@ class Run:
         often the path is followed.
         """
         followed = Followed(Path(path))
+        if not live and not followed.path.exists():
+            raise UsageError(f"{path} does not exist", "Name a file, or a folder of *.jsonl.")
         if live:
             try:
                 while True:

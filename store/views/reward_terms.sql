@@ -18,7 +18,8 @@ SELECT
     rewards.rule_version,
     count(*) AS attempts,
     avg(rewards.raw) AS reward_mean,
-    stddev_samp(rewards.raw) AS reward_std,
+    -- The square of a larger reward is out of range.
+    stddev_samp(rewards.raw) FILTER (WHERE abs(rewards.raw) < 1e150) AS reward_std,
     min(rewards.raw) AS reward_min,
     max(rewards.raw) AS reward_max,
     avg(CAST(rewards.raw = 0 AS INTEGER)) AS zero_share

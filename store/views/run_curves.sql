@@ -105,7 +105,8 @@ rewarded AS (
         run_id, rule, rule_version, step,
         count(*) AS rewarded,
         avg("raw") AS reward_mean,
-        stddev_pop("raw") AS reward_std,
+        -- The square of a larger reward is out of range.
+        stddev_pop("raw") FILTER (WHERE abs("raw") < 1e150) AS reward_std,
         avg(smoothed) AS smoothed_mean
     FROM rewards
     GROUP BY run_id, rule, rule_version, step

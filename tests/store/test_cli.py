@@ -469,7 +469,9 @@ def test_show_says_what_can_be_shown(run: Run, filled_lake: Path) -> None:
         ended = run(*words, "--lake", filled_lake)
         assert (ended.code, ended.out) == (1, "")
         assert 'error: no task, kernel or run "' in ended.err
-        assert "the name of a task, such as level1/9 or L1-9, or the id of a kernel" in ended.err
+        assert (
+            "the name of a task, such as level1/9 or L1-9, or of a run, or the first" in ended.err
+        )
         assert "hexadecimal" not in ended.err
         assert "\x1b" not in ended.err
     ended = run("show", "nosuch", "--lineage", "--lake", filled_lake)

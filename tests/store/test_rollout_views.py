@@ -125,6 +125,21 @@ def test_reward_by_term(lake: store.Lake) -> None:
     ]  # fmt: skip
 
 
+def test_a_reward_whose_square_is_out_of_range_leaves_the_views_readable(tmp_path: Path) -> None:
+    rewards = [b.reward(one, raw, "right") for one, raw in zip(FIRST, (1e308, 1, 3), strict=True)]
+    with store.writer(str(tmp_path), author="tests") as writer:
+        rows = {
+            "tasks": [TASK], "policies": [POLICY], "runs": [RUN], "prompts": PROMPTS,
+            "generations": FIRST, "rewards": rewards,
+        }  # fmt: skip
+        writer.append(rows, "huge")
+    with store.open(str(tmp_path)) as lake:
+        for view in ("reward_terms", "reward_groups", "run_curves"):
+            lake.sql(f"FROM {view}").rows()
+        [(largest, spread)] = ask(lake, "reward_terms", "reward_max, reward_std")
+    assert (largest, spread) == (1e308, pytest.approx(math.sqrt(2)))
+
+
 def test_groups_without_spread(lake: store.Lake) -> None:
     assert ask(lake, "reward_groups", "step, group_id, rule, attempts, flat") == [
         (0, "g0", "right", 2, False), (0, "g1", "right", 1, True), (1, "g2", "right", 2, True),

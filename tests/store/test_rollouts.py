@@ -223,6 +223,12 @@ def test_every_token_comes_back_bit_by_bit(tmp_path: Path) -> None:
         ({"reward": float("nan")}, "reward is nan, not a finite number"),
         ({"reward": {"right": "yes"}}, r"reward\['right'\] is 'yes', not a finite number"),
         ({"advantage": "much"}, "advantage has 0 dimensions"),
+        ({"advantage": 1e39}, r"advantage is 1e\+39, not a finite number of 32 bits"),
+        ({"reward": 10**400}, "reward is 10{50,}"),
+        (
+            {"completion": [{"role": "assistant", "completion_ids": [1]}], "prompt_ids": [2]},
+            "prompt_ids is given for the rollout and by messages",
+        ),
         ({"step": -1}, "step is -1, not a whole number from 0"),
         ({"step": True}, "step is True, not a whole number from 0"),
         ({"step": float("nan")}, "step is nan, not a whole number from 0"),
@@ -276,6 +282,16 @@ def test_nothing_of_a_call_is_stored_if_a_rollout_breaks_a_rule_unless_told_to_g
     assert [row["completion"] for row in _ask(tmp_path, "FROM generations")] == ["good"]
 
 
+def test_an_id_is_stored_once_and_one_that_was_refused_may_come_again(tmp_path: Path) -> None:
+    with store.run("r", lake=str(tmp_path), on_error="warn") as run:
+        run.log_rollouts([{"id": 1, "reward": math.nan}, {"id": 2, "completion": "a"}])
+        run.log_rollouts([{"id": 1, "reward": 0.5}, {"id": 2, "completion": "b", "reward": 1.0}])
+        run.log_rollouts([{"id": 3, "completion": "c"}, {"id": 3, "reward": 2.0}])
+    assert _ask(tmp_path, "SELECT raw FROM rewards") == [{"raw": 0.5}]
+    completions = _ask(tmp_path, "SELECT completion FROM generations ORDER BY ALL")
+    assert [row["completion"] for row in completions] == ["a", "c", None]
+
+
 def test_a_name_resumes_its_run_and_its_config_must_be_the_same(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -291,7 +307,7 @@ def test_a_name_resumes_its_run_and_its_config_must_be_the_same(
             store.run("r", lake=str(tmp_path), config={"lr": 0.1})
     wrong: list[dict[str, Any]] = [
         {"config": {"x": [], ("a", "b"): 1}}, {"config": ["x"]}, {"rank": -1},
-        {"on_error": "ignore"}, {"name": ""}, {"name": "a\0"}, {"name": None},
+        {"on_error": "ignore"}, {"vocabulary": 0}, {"name": ""}, {"name": "a\0"}, {"name": None},
     ]  # fmt: skip
     for options in wrong:
         with pytest.raises(UsageError):

@@ -361,9 +361,10 @@ def rollout(
 
 
 def _find_run(lake: store.Lake, run: str) -> str:
-    """Return the id of a run with attempts, by a prefix of it."""
+    """Return the id of a run with attempts, by a prefix of it or its name."""
     matches = lake.run(
         "SELECT DISTINCT run_id FROM generations WHERE starts_with(run_id, $1) "
+        "OR run_id IN (SELECT run_id FROM runs WHERE name = $1) "
         f"ORDER BY run_id LIMIT {MOST_IDS}",
         [run],
     )
@@ -402,7 +403,7 @@ def rescore(
     Parameters
     ----------
     run
-        Id of the run, or a prefix of it.
+        Name of the run, or its id or a prefix of it.
     rule
         Name of a rule: a file of trainers/rewards or ./flywheel/rewards.
     option
@@ -511,7 +512,7 @@ def replay(
     Parameters
     ----------
     run
-        Id of the run, or a prefix of it.
+        Name of the run, or its id or a prefix of it.
     step
         Number of the step, from 0: `generations.step`.
     micro_batch

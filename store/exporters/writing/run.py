@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.commandline.members import AuthorOption
 from store.commandline.outputs import write_folder
-from store.dossier.pages import MOST_IDS, choose_id
+from store.dossier.pages import choose_id, list_runs
 from store.errors import ExportRefused, UnknownName
 from store.lake.sql_files import read_sql
 from store.schema.sql_text import quote_names
@@ -88,9 +88,8 @@ def find_run(lake: Lake, wanted: str | None) -> str | None:
     """Return the id of the run that an option names, or None for every run; raises UnknownName."""
     if wanted is None:
         return None
-    rows = lake.run(read_sql(__file__, "runs"), {"wanted": wanted, "most": MOST_IDS}).rows()
     hint = '`store query "SELECT run_id, kind, name FROM runs"` lists runs.'
-    return choose_id("run", wanted, [row["run_id"] for row in rows], hint)
+    return choose_id("run", wanted, list_runs(lake, wanted), hint)
 
 
 def write_rollouts(lake: Lake, folder: Path, config: OfRun, columns: str) -> dict[str, int]:

@@ -1,6 +1,6 @@
--- The first runs whose id begins with the given characters.
+-- The first runs with a name, or with an id that begins with it.
 SELECT run_id
 FROM runs
-WHERE starts_with(run_id, $start)
+WHERE starts_with(run_id, lower($wanted)) OR "name" = $wanted
 ORDER BY run_id
 LIMIT 6
