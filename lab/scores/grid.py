@@ -15,7 +15,7 @@ from __future__ import annotations
 import argparse
 import gzip
 import json
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from datetime import datetime
@@ -87,7 +87,7 @@ class GridKernel:
 
 
 def list_kernels(splits: Sequence[Split] = SPLITS) -> Iterator[GridKernel]:
-    """Yield the kernels of the grid, task by task, so that a judge prepares each baseline once."""
+    """Yield the kernels of the grid, task by task."""
     for task in list_tasks():
         if task.split in splits:
             for setting in list_settings(task.family):
@@ -175,7 +175,7 @@ def judge(
     config = make_config("cpu" if device == "cpu" else "cuda")
     say(f"judge version {VERSION}, {json.dumps(asdict(config))}")
     budget.announce("kernels", len(kernels), _KERNEL_S)
-    waiting = iter(kernels)
+    waiting = take_turns(kernels, len(layout.places))
 
     def draw_batches() -> Iterator[list[Case]]:
         # One case at a time, so that little is left in progress when the budget ends.
@@ -205,6 +205,25 @@ def judge(
                 budget.report("kernels", done, len(kernels))
     say(f"{done} verdicts in {budget.spent:.0f} s: {dict(statuses)}, {len(kernels) - done} left")
     return done
+
+
+def take_turns(kernels: Iterable[GridKernel], judges: int) -> Iterator[GridKernel]:
+    """Yield kernels of as many tasks in turn as there are judges.
+
+    A judge prefers kernels of the task whose reference it has computed, if one is waiting.
+    """
+    tasks: dict[str, list[GridKernel]] = {}
+    for kernel in kernels:
+        tasks.setdefault(kernel.task.task_id, []).append(kernel)
+    later = deque(map(deque, tasks.values()))
+    turns = deque(later.popleft() for _ in range(min(judges, len(later))))
+    while turns:
+        task = turns.popleft()
+        yield task.popleft()
+        if task:
+            turns.append(task)
+        elif later:
+            turns.append(later.popleft())
 
 
 def load(out: Path) -> dict[str, int]:
