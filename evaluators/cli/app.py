@@ -120,15 +120,6 @@ _RayAddress: TypeAlias = Annotated[
 _Port = Annotated[int, Parameter(validator=Number(gte=0, lte=65_535))]
 
 
-def count_nouns(number: int, noun: str) -> str:
-    """Return a number with its noun.
-
-    >>> count_nouns(1, "kernel"), count_nouns(2, "kernel")
-    ('1 kernel', '2 kernels')
-    """
-    return f"{number} {noun}{'s' * (number != 1)}"
-
-
 def name_devices(devices: Sequence[Mapping[str, Any]]) -> str:
     """Return the names of the devices of some judges, and how many judges if there are several.
 
@@ -143,11 +134,11 @@ def print_tally(tally: Tally, devices: str) -> None:
     """Print what a run has appended, and how many of its kernels do not rank."""
     if tally.held_by_others:
         be = "is" if tally.held_by_others == 1 else "are"
-        kernels = count_nouns(tally.held_by_others, "kernel")
+        kernels = echo.count_nouns(tally.held_by_others, "kernel")
         echo.print_note(f"another run is judging {kernels}, which {be} left to it")
     for why, number in tally.unfit.items():
         stay = "stays" if number == 1 else "stay"
-        echo.print_note(f"{count_nouns(number, 'kernel')} {stay} pending: {why}")
+        echo.print_note(f"{echo.count_nouns(number, 'kernel')} {stay} pending: {why}")
     if not tally.evaluations and not tally.unfit:
         echo.print_result(f"0 pending on {devices} at snapshot {tally.snapshot}")
         return
@@ -157,13 +148,13 @@ def print_tally(tally: Tally, devices: str) -> None:
     if tally.contended:
         do = "does" if tally.contended == 1 else "do"
         echo.print_note(
-            f"{count_nouns(tally.contended, 'kernel')} ran while this host did other work and"
+            f"{echo.count_nouns(tally.contended, 'kernel')} ran while this host did other work and"
             f" {do} not rank. Measure again on a quiet machine: evaluators run --contended"
         )
     if tally.unranked:
         do = "does" if tally.unranked == 1 else "do"
         echo.print_note(
-            f"{count_nouns(tally.unranked, 'kernel')} {do} not rank by any clock."
+            f"{echo.count_nouns(tally.unranked, 'kernel')} {do} not rank by any clock."
             ' store query "FROM unranked_sessions" says why.'
         )
     echo.print_result(str(tally))
@@ -246,7 +237,7 @@ def run(
             echo.print_note(f"{task:28} {path:28} {row['kernel_id'][:12]}")
         if pending.num_rows > _LISTED:
             echo.print_note(f"… and {pending.num_rows - _LISTED} more")
-        count = count_nouns(pending.num_rows, "kernel")
+        count = echo.count_nouns(pending.num_rows, "kernel")
         echo.print_result(f"would judge {count} on {devices} at snapshot {snapshot}")
 
     if ray is not None:
@@ -488,7 +479,7 @@ def print_verdict(
     device_name = device["name"]
     if device["kind"] == "cpu":
         threads = placement.count_threads(device["cores"])
-        device_name += f" with {count_nouns(threads, 'thread')}"
+        device_name += f" with {echo.count_nouns(threads, 'thread')}"
     if precision is not None:
         device_name += f" by {precision}"
     screen: Any = {

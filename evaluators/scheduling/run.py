@@ -31,7 +31,7 @@ from evaluators.worker.build_cache import Builds, default_root
 from store import read_sql
 from store.bounds import QueryLimits
 from store.commandline import echo, interrupts
-from store.commandline.echo import Progress
+from store.commandline.echo import Progress, count_nouns
 from store.commandline.escape import quote_name
 from store.errors import RowsRejected, UnknownName
 from store.ids import content_id
@@ -284,7 +284,7 @@ class Tally:
 
     def __str__(self) -> str:
         timeouts = self.statuses.get("timeout", 0)
-        some = f" ({timeouts} timeout{'s' * (timeouts != 1)})" if timeouts else ""
+        some = f" ({count_nouns(timeouts, 'timeout')})" if timeouts else ""
         shapes = f", at other shapes +{self.shapes}" if self.shapes else ""
         rows = f"evaluations +{self.evaluations}{some}{shapes}, timings +{self.timings}"
         return f"{rows} → snapshot {self.snapshot}"
@@ -441,9 +441,9 @@ def run(
         with writer.reader() as lake:
             asked = {"kind": devices[0]["kind"]}
             [speed] = lake.run(read_sql(__file__, "seconds_of_verdicts"), asked).rows()
-        kernels = f"{cases.total} kernel{'s' * (cases.total != 1)}"
         minutes = math.ceil(cases.total * speed["seconds"] / len(judges) / 60)
-        log.info("judging %s, about %d minute%s", kernels, minutes, "s" * (minutes != 1))
+        kernels, time_left = count_nouns(cases.total, "kernel"), count_nouns(minutes, "minute")
+        log.info("judging %s, about %s", kernels, time_left)
         options = {"evaluator": asdict(config), "wanted": asdict(selection)}
         committed = time.monotonic()
         confirm_win = find_confirm_win(evaluator)

@@ -1079,7 +1079,8 @@ def publish(
     files = sum(change.what in ("new", "changed") for change in done.changes)
     rows = sum(done.tables.values())
     line = f"snapshot {done.snapshot} as {done.repo}@{done.tag}: {rows} rows"
-    sizes = f"{files} files, {done.sent_bytes / 1e6:.2f} of {done.all_bytes / 1e6:.2f} MB"
+    sizes = f"{done.sent_bytes / 1e6:.2f} of {done.all_bytes / 1e6:.2f} MB"
+    sizes = f"{echo.count_nouns(files, 'file')}, {sizes}"
     if not done.fresh:
         line += f", already there at {done.revision}"
     elif dry_run:
@@ -1363,7 +1364,9 @@ def backup(
     from store.upkeep import maintenance
 
     copied, present = maintenance.backup(locate_lake(common), target, without_tokens=without_tokens)
-    echo.print_result(f"{copied} files copied, {present} already there → {target}")
+    echo.print_result(
+        f"{echo.count_nouns(copied, 'file')} copied, {present} already there → {target}"
+    )
     _note_left_out(target)
 
 
@@ -1388,7 +1391,9 @@ def restore(backup: Path, /, *, common: Common = COMMON) -> None:
 
     location = locate_lake(common)
     copied, present = maintenance.restore(location, backup)
-    echo.print_result(f"{copied} files copied, {present} already there → {location.url}")
+    echo.print_result(
+        f"{echo.count_nouns(copied, 'file')} copied, {present} already there → {location.url}"
+    )
     _note_left_out(backup)
 
 

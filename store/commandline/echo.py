@@ -42,6 +42,15 @@ _names: dict[str, str] = {}
 """Commands that are printed by another name, from `use_names`."""
 
 
+def count_nouns(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> count_nouns(1, "kernel"), count_nouns(2, "kernel")
+    ('1 kernel', '2 kernels')
+    """
+    return f"{number} {noun}{'s' * (number != 1)}"
+
+
 def use_names(names: Mapping[str, str]) -> None:
     """Print these commands by other names from now on, as `kf` does with those of the rooms."""
     _names.update(names)

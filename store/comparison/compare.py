@@ -7,6 +7,7 @@ from collections import Counter
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from store.commandline.echo import count_nouns
 from store.commandline.escape import escape_terminal, quote_name
 from store.dossier.pages import choose_device
 from store.errors import FIRST_ROWS, FlywheelError, UnknownName
@@ -90,13 +91,13 @@ class Comparison:
         lines = [
             f"A is {self.by} {self.names['a']}, B is {self.by} {self.names['b']}",
             f"B / A = {self.ratio:.3f}x, between {self.ratio_low:.3f}x and {self.ratio_high:.3f}x: "
-            f"{_count(self.tasks, 'task')}, {_count(self.pairs.num_rows, 'pair')}, "
+            f"{count_nouns(self.tasks, 'task')}, {count_nouns(self.pairs.num_rows, 'pair')}, "
             f"{self.sessions['a']} + {self.sessions['b']} sessions",
         ]
         if self.ratio_missing_as_1 is not None:
             lines.append(
                 f"with 1x for no correct kernel: {self.ratio_missing_as_1:.3f}x over "
-                f"{_count(self.tasks_missing_as_1 or 0, 'task')}"
+                f"{count_nouns(self.tasks_missing_as_1 or 0, 'task')}"
             )
         if self.attempts is not None:
             a, b = self.attempts["a"], self.attempts["b"]
@@ -106,7 +107,7 @@ class Comparison:
         versions = [", ".join(map(str, self.judge_versions[side])) for side in "ab"]
         lines.append(f"version of the judge: A {versions[0]}; B {versions[1]}")
         needs = [
-            _count(number, noun)
+            count_nouns(number, noun)
             for number, noun in (
                 (self.more_tasks, "more task"),
                 (self.more_sessions, "more session"),
@@ -125,7 +126,8 @@ class Comparison:
             parts = (f"{count} {reason}" for reason, count in self.left_out.items())
             lines.append(f"tasks left out: {', '.join(parts)}")
         lines += [
-            f"also measured: {_count(other['tasks'], 'task')} with {_list_setting(other)} (--where)"
+            f"also measured: {count_nouns(other['tasks'], 'task')} with {_list_setting(other)} "
+            "(--where)"
             for other in self.other_settings[:_SHOWN_SETTINGS]
         ]
         return lines
@@ -362,7 +364,3 @@ def _find_side(lake: Lake, by: By, wanted: str) -> tuple[str, str]:
 
 def _list_setting(setting: dict[str, Any]) -> str:
     return ", ".join(f"{name} {value}" for name, value in setting.items() if name != "tasks")
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}{'s' * (number != 1)}"

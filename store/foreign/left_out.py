@@ -95,15 +95,11 @@ class LeftOut:
             log.warning("%d files are not read (%s), such as %s", len(files), reason, files[0])
         kinds = sorted(unread.keys() - reasons, key=lambda kind: -len(unread[kind]))
         if kinds:
-            count = sum(len(unread[kind]) for kind in kinds)
             listed = ", ".join(
                 f"{len(unread[kind])} {kind} ({unread[kind][0]})" for kind in kinds[:_MOST_SUFFIXES]
             )
             more = f", {len(kinds) - _MOST_SUFFIXES} more" if len(kinds) > _MOST_SUFFIXES else ""
-            log.warning(
-                "%d files are not read, because %s has no use for them: %s%s",
-                *(count, importer, listed, more),
-            )
+            log.warning("%s has no use for these files: %s%s", importer, listed, more)
 
 
 _RECORD: ContextVar[LeftOut | None] = ContextVar("left_out", default=None)

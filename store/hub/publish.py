@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 import store
+from store.commandline.echo import count_nouns
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError
 from store.hub import card, edition_writer
@@ -161,7 +162,7 @@ def publish(
             gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())
             notices.append(f"left out: {gone}")
         if made.quarantined:
-            notices.append(f"in quarantine: {made.quarantined} kernels")
+            notices.append(f"in quarantine: {count_nouns(made.quarantined, 'kernel')}")
         for what, counts in (
             ("names hashed", made.hashed),
             ("texts cut", made.scrubbed),

@@ -382,4 +382,4 @@ def test_what_cannot_be_written_is_refused_and_leaves_nothing(url: str, tmp_path
 def test_the_command_says_what_it_wrote(url: str, tmp_path: Path) -> None:
     words = ["store", "export", "jsonl", "out", "--lake", url, "--tables", "tasks"]
     done = commands.run(words, cwd=tmp_path)
-    assert done.stdout.startswith("jsonl: 1 files, 15 rows → out (snapshot ")
+    assert done.stdout.startswith("jsonl: 1 file, 15 rows → out (snapshot ")

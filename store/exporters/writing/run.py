@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,10 @@ def export(lake: Lake, module: ModuleType, target: Path, config: Any) -> dict[st
 
 def summarize(exporter: Member, counts: dict[str, int], target: Path, snapshot: int) -> str:
     """Return the result of an export in one line."""
-    written = ", ".join(f"{count} {what}" for what, count in counts.items())
+    names = {what: re.sub("ies$", "y", what).removesuffix("s") for what in counts}
+    written = ", ".join(
+        f"{count} {names[what] if count == 1 else what}" for what, count in counts.items()
+    )
     return f"{exporter.name}: {written} → {target} (snapshot {snapshot})"
 
 

@@ -791,7 +791,7 @@ def summarize(summary: ImportSummary) -> str:
     """
     added = ", ".join(f"{table} +{count}" for table, count in summary.rows.items())
     notes = [
-        f"{number} {noun}{'s' * (number != 1)} {what}"
+        f"{echo.count_nouns(number, noun)} {what}"
         for number, noun, what in (
             (summary.skipped, "file", "there already"),
             (summary.left_out, "row", "left out"),
