@@ -70,7 +70,7 @@ class UnknownName(FlywheelError):
         if near:
             return cls(f'no {kind} "{name}"', f'Did you mean "{near[0]}"?')
         listed = ", ".join(names[:12]) + (" …" if len(names) > 12 else "")
-        hint = f"There are: {listed}" if names else "There are none yet."
+        hint = f"There are: {listed}" if names else f"There is no {kind} yet."
         return cls(f'no {kind} "{name}"', hint)
 
 

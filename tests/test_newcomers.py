@@ -52,7 +52,7 @@ MISTAKES: list[tuple[str, str, int, str]] = [
     ("starter", "evaluators run --format json", 2, "store query --format json"),
     ("starter", "store tag add v1 --format json", 2, "store query --format json"),
     ("starter", "evaluators run --on H200", 1, "cpu"),
-    ("starter", "store best --device A100", 1, "They rank on H200"),
+    ("starter", "store best --device A100", 1, "Kernels rank on H200"),
     ("starter", "pipelines run contrastive-batch --device A100", 1, "on H200"),
     ("starter", "store query", 1, "Write one SELECT"),
     # A file or a folder in the wrong place.

@@ -56,11 +56,11 @@ def read_fingerprint(device: str) -> dict[str, Any]:
             "cuda": torch.version.cuda,
         }
     else:
-        hint = "Measure on the processor with --on cpu."
+        hint = "Judge on the CPU with --on cpu."
         if torch.version.cuda is None and any(Path("/dev").glob("nvidia[0-9]*")):
             hint = (
                 "This torch has no CUDA; install a build that has (pytorch.org/get-started names "
-                "the command), or measure on the processor with --on cpu."
+                "the command), or judge on the CPU with --on cpu."
             )
         raise DeviceUnavailable(f"no CUDA device is visible to torch {torch.__version__}", hint)
     row |= describe_software(torch.__version__)

@@ -733,7 +733,7 @@ def best(
     here = "" if judged is None else f"Of those judged here, {judged}."
     if not rows.num_rows:
         why = '`store query "FROM unranked_sessions"` says why each does not rank'
-        some = f" They rank on {', '.join(devices)}." if devices else ""
+        some = f" Kernels rank on {', '.join(devices)}." if devices else ""
         raise FlywheelError(
             f"no kernel ranks over {baseline} on {device or 'any device'}",
             FIRST_ROWS
