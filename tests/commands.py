@@ -17,6 +17,7 @@ import json
 import os
 import resource
 import runpy
+import select
 import signal
 import socket
 import struct
@@ -25,6 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -96,24 +98,31 @@ def run(
 
 
 class _Server:
-    """The process that forks, and the socket to it."""
+    """A connection to the process that forks, which all test processes of a run share."""
 
     def __init__(self) -> None:
-        from example_counts import is_thorough  # the server need not import hypothesis
+        # The server need not import these.
+        from example_counts import is_thorough
+        from new_lakes import find_templates
 
-        self._socket, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._process = subprocess.Popen(
-            [
-                sys.executable,
-                __file__,
-                str(theirs.fileno()),
-                "thorough" if is_thorough() else "few",
-            ],
-            pass_fds=[theirs.fileno()],
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stdin=subprocess.DEVNULL,
-        )
-        theirs.close()
+        mode = "thorough" if is_thorough() else "few"
+        address = f"\0{find_templates().name}-{mode}"
+        self._process: subprocess.Popen[bytes] | None = None
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        while True:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+                try:
+                    listening.bind(address)
+                except OSError:  # another test process has started it
+                    pass
+                else:
+                    listening.listen()
+                    self._process = _start_server(listening.fileno(), mode)
+            try:
+                self._socket.connect(address)
+                return
+            except ConnectionRefusedError:  # it does not listen yet, or has just ended
+                time.sleep(0.01)
 
     def run(self, job: dict[str, Any], streams: list[int], timeout: float) -> int:
         socket.send_fds(self._socket, [json.dumps(job).encode()], streams)
@@ -132,7 +141,20 @@ class _Server:
 
     def close(self) -> None:
         self._socket.close()
-        self._process.wait()
+        if self._process is not None:
+            assert self._process.stdin is not None
+            self._process.stdin.close()
+            self._process.wait()
+
+
+def _start_server(listening: int, mode: str) -> subprocess.Popen[bytes]:
+    """Start the server; it ends once its standard input and all connections are closed."""
+    return subprocess.Popen(
+        [sys.executable, __file__, str(listening), mode],
+        pass_fds=[listening],
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdin=subprocess.PIPE,
+    )
 
 
 @cache
@@ -140,6 +162,22 @@ def _server() -> _Server:
     opened = _Server()
     atexit.register(opened.close)
     return opened
+
+
+def _next_connection(listening: socket.socket) -> socket.socket:
+    """Fork for every test process that connects; return the connection in the fork."""
+    while listening in select.select([listening, sys.stdin], [], [])[0]:
+        connection, _ = listening.accept()
+        if os.fork() == 0:
+            listening.close()
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            return connection
+        connection.close()
+    listening.close()
+    with suppress(ChildProcessError):
+        while True:
+            os.wait()
+    os._exit(0)
 
 
 def _next_job(connection: socket.socket) -> dict[str, Any]:
@@ -234,7 +272,7 @@ def _serve() -> None:
     if sys.argv[2] == "few":
         short_sessions.use_in_judges()
     gc.freeze()
-    job = _next_job(socket.socket(fileno=int(sys.argv[1])))
+    job = _next_job(_next_connection(socket.socket(fileno=int(sys.argv[1]))))
     if job["unprivileged"]:
         _drop_capabilities()
     os.chdir(job["cwd"])

@@ -68,6 +68,18 @@ class ModulesWithExamples:
         return [collector for collector in collectors if type(collector) is pytest.Module]
 
 
+class WithoutSlowTests:
+    """Leaves out the functions marked `slow`, of which many have hundreds of parameters."""
+
+    @staticmethod
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_pycollect_makeitem(obj: object) -> list[pytest.Item] | None:
+        """Return no test for a function marked `slow`; None leaves the others to pytest."""
+        marks: list[pytest.Mark] = getattr(obj, "pytestmark", [])
+        is_slow = callable(obj) and any(mark.name == "slow" for mark in marks)
+        return [] if is_slow else None
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options that run a part of the tests."""
     slow_sample.add_options(parser)
@@ -80,6 +92,8 @@ def pytest_configure(config: pytest.Config) -> None:
     compile the same modules at the same time, which takes as long as importing them.
     """
     config.pluginmanager.register(ModulesWithExamples())
+    if config.option.markexpr == "not slow" and not any("::" in name for name in config.args):
+        config.pluginmanager.register(WithoutSlowTests())
     worker = getattr(config, "workerinput", None)
     given = [config.rootpath / name for name in config.args]
     if worker is not None and TESTS in given:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from hypothesis import HealthCheck, settings
+from hypothesis.internal.conjecture import providers
 
 THOROUGH = 100
 FEW = 5
@@ -19,6 +20,13 @@ def register_profiles() -> None:
             name, max_examples=count, deadline=None, suppress_health_check=slow
         )
     settings.load_profile("few")
+    # Constants of our modules are drawn as examples. Each test process would read all modules
+    # for them, for a second, and few examples hardly draw one.
+    read_constants = vars(providers)["_get_local_constants"]
+    none = read_constants.__globals__["_local_constants"]
+    setattr(  # noqa: B010 (a private name)
+        providers, "_get_local_constants", lambda: read_constants() if is_thorough() else none
+    )
 
 
 def count_examples(thorough: int) -> int:

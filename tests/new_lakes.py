@@ -39,10 +39,11 @@ def copy_new_lakes() -> None:
     Call it before other test processes start, which then have their templates in the same folder.
     """
     Writer.__init__ = _start_from_copy
-    _find_templates()
+    find_templates()
 
 
-def _find_templates() -> Path:
+def find_templates() -> Path:
+    """Return the folder that all test processes of a run share."""
     if TEMPLATES not in os.environ:
         os.environ[TEMPLATES] = tempfile.mkdtemp(prefix="flywheel-tests-")
         atexit.register(shutil.rmtree, os.environ[TEMPLATES], ignore_errors=True)
@@ -51,7 +52,7 @@ def _find_templates() -> Path:
 
 def _make_once(name: str, make: Callable[[FolderLocation], None]) -> Path:
     """Return the folder of a lake that the first process of a run makes."""
-    folder = _find_templates() / name
+    folder = find_templates() / name
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
