@@ -1,8 +1,8 @@
 """Runs the rooms' commands as processes, without an interpreter's start for each.
 
-A server process imports the rooms and reads the catalog once, and forks for every command: the fork
-runs `python -m ROOM` in its own folder and environment, on its own standard streams. What a command
-does is the same as when it is typed, but for the seconds of its imports. Tests of the start itself
+A server process imports the rooms and reads the catalog and the views once, and forks for every
+command: the fork runs `python -m ROOM` in its own folder and environment, on its own standard
+streams. What a command does is the same as when it is typed, but for the seconds of its imports. Tests of the start itself
 (`--help` imports no GPU stack) start an interpreter of their own.
 """
 
@@ -26,7 +26,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import closing, suppress
 from datetime import timedelta
 from functools import cache
 from pathlib import Path
@@ -36,6 +36,8 @@ from typing import Any
 import one_thread
 import short_sessions
 
+from store.lake import attachment, user_sql
+from store.lake.sql_files import list_views, read_view
 from store.schema import catalog
 
 ROOT = Path(__file__).parent.parent
@@ -269,6 +271,9 @@ def _serve() -> None:
         importlib.import_module(name)
     catalog.load()
     one_thread.use_one_thread()
+    with closing(attachment.connect(spill=Path(tempfile.gettempdir()))) as connection:
+        for name in list_views():
+            user_sql.list_names(connection, read_view(name))
     if sys.argv[2] == "few":
         short_sessions.use_in_judges()
     gc.freeze()
