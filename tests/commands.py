@@ -2,8 +2,8 @@
 
 A server process imports the rooms and reads the catalog and the views once, and forks for every
 command: the fork runs `python -m ROOM` in its own folder and environment, on its own standard
-streams. What a command does is the same as when it is typed, but for the seconds of its imports. Tests of the start itself
-(`--help` imports no GPU stack) start an interpreter of their own.
+streams. What a command does is the same as when it is typed, but for the seconds of its imports.
+Tests of the start itself (`--help` imports no GPU stack) start an interpreter of their own.
 """
 
 from __future__ import annotations
@@ -298,7 +298,8 @@ def _serve() -> None:
         if job["words"][0] == "kf":
             importlib.import_module("trainers.cli.kf").start()
         elif job["words"][0].endswith(".py"):
-            vars(sys)["modules"]["numpy"] = None
+            if job["words"][0] == str(importlib.import_module("store.foreign.parquet").PROGRAM):
+                vars(sys)["modules"]["numpy"] = None
             runpy.run_path(job["words"][0], run_name="__main__")
         else:
             runpy.run_module(job["words"][0], run_name="__main__", alter_sys=True)

@@ -36,12 +36,13 @@ GARBAGE_OBJECTS = 20_000
 LONGEST = (
     "test_tiny.py", "test_types.py", "test_documents.py", "test_pool.py", "test_mcp_submissions.py",
 )  # fmt: skip
-"""Files whose tests start first: long ones, so that no worker ends alone with one of them, and
-files whose tests share judges, so that one worker runs them all and no other starts such judges."""
+"""Files whose tests start before others of their folder: long ones, so that no worker ends alone
+with one of them, and files whose tests share judges, so that no other worker starts such judges."""
 TESTS = Path(__file__).parent
-TRAINERS = "trainers"
-"""Folder of the tests and doctests that come next. One worker runs most of them, and the others,
-which take tests from the end of its list, need not import TRL."""
+FOLDERS = ("evaluators", "trainers")
+"""Folders whose tests come first. A third of the tests is in the first one: one worker begins with
+them, and starts the processes that they share. Another one begins with the tests and doctests of
+trainers, and the others, which take tests from the end of its list, need not import TRL."""
 
 
 class ModulesWithExamples:
@@ -109,7 +110,7 @@ def count_tests(path: Path) -> int:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Start the longest tests and those of trainers first, and try `clock` tests up to three times.
+    """Put the tests into their order, and try `clock` tests up to three times.
 
     Of a test marked `repeats`, all but a few parameters become slow, and so does a test marked
     `large`. Where the lakes of a run are
@@ -132,10 +133,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if item.get_closest_marker("large"):
             item.add_marker(pytest.mark.slow)
     slow_sample.select(config, items)
+    judging: set[Path] = set()
+    if config.getoption("--start-until") is None:  # late files are to vary
+        judging = {item.path for item in items if "template" in getattr(item, "fixturenames", ())}
     items.sort(
         key=lambda item: (
+            *(folder not in item.path.relative_to(config.rootpath).parts for folder in FOLDERS),
             item.path.name not in LONGEST,
-            TRAINERS not in item.path.parts,
+            item.path not in judging,
             slow_sample.place_file(config, item.path),
         )
     )

@@ -141,6 +141,13 @@ def run(command: Command, folder: Path, *more: str) -> subprocess.CompletedProce
     )
 
 
+def run_program(text: str, folder: Path) -> None:
+    (folder / "program.py").write_text(text, "utf-8")
+    env = {**os.environ, **ENVIRONMENT}
+    done = commands.run(["program.py"], cwd=folder, env=env)
+    assert done.returncode == 0, done.stderr
+
+
 def prepare(page: str, folder: Path) -> None:
     """Make what a page's commands start from: our folders, its kernel, the lake, its run."""
     for name in ("docs", "benchmarks"):
@@ -152,8 +159,7 @@ def prepare(page: str, folder: Path) -> None:
         copy_starter_lake(folder / "lake")
     logging = re.search(r"```python\n(import store\n[^`]*store[.]run\([^`]*)```", page)
     if logging:
-        env = {**os.environ, **ENVIRONMENT}
-        subprocess.run([sys.executable, "-c", logging[1]], cwd=folder, env=env, check=True)
+        run_program(logging[1], folder)
 
 
 def write_shown_file(command: Command, folder: Path) -> bool:
@@ -227,8 +233,7 @@ def try_page(page: Path, folder: Path, *, minutes: bool) -> int:
         count += 1
     using = re.search(r"```python\n(import evaluators[^`]*load_best[^`]*)```", text)
     if using and page == ROOT / "README.md":
-        env = {**os.environ, **ENVIRONMENT}
-        subprocess.run([sys.executable, "-c", using[1]], cwd=folder, env=env, check=True)
+        run_program(using[1], folder)
     return count
 
 

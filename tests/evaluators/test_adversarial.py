@@ -139,18 +139,20 @@ CANDIDATES = [read(path) for kind in KINDS for path in sorted((FOLDER / kind).gl
 
 def every_day() -> set[str]:
     """Names of the candidates that `make test` tries: few that show everything together."""
-    chosen = {one.name for one in CANDIDATES if one.head["device"] == "cuda"}
-    quick = [one for one in CANDIDATES if one.name not in chosen and "slow" not in one.head]
+    quick = [one for one in CANDIDATES if one.head["device"] == "cpu" and "slow" not in one.head]
     left = {what for one in quick for what in one.shows}
-    tasks = set[str]()
+    chosen: list[Candidate] = []
     while left:
         # Of two that show as much, the one on a task that others are judged on: its workers and
         # baselines are there.
+        tasks = {one.head["task"] for one in chosen}
         best = max(quick, key=lambda one: (len(one.shows & left), one.head["task"] in tasks))
-        chosen.add(best.name)
-        tasks.add(best.head["task"])
+        chosen.append(best)
         left -= best.shows
-    return chosen
+    for one in list(chosen):  # those that were chosen later may show all that an earlier one does
+        if one.shows <= {what for other in chosen if other is not one for what in other.shows}:
+            chosen.remove(one)
+    return {one.name for one in chosen}
 
 
 def parameters() -> Iterator[Any]:
@@ -160,7 +162,7 @@ def parameters() -> Iterator[Any]:
         marks: list[pytest.MarkDecorator] = []
         if one.head["device"] == "cuda":
             marks.append(pytest.mark.gpu)
-        if one.name not in today:
+        elif one.name not in today:
             marks.append(pytest.mark.slow)
         if "hole" in one.head:
             marks.append(pytest.mark.xfail(strict=True, reason=one.head["hole"]))
@@ -278,7 +280,8 @@ def limits(one: Candidate, run: int) -> dict[str, Any]:
         timing = {} if is_thorough() else BRIEF
         return {**LIMITS, **timing, "diagnosis": False, "robustness": False}
     if one.kind == "honest" and run < 2:
-        return {**LIMITS, **BRIEF} if run == 0 else LIMITS
+        # Tests of profiles have their own kernels.
+        return {**LIMITS, **BRIEF, "diagnosis": is_thorough()} if run == 0 else LIMITS
     return {**LIMITS, **UNTIMED, "robustness": one.kind in ("honest", "flagged")}
 
 
