@@ -441,6 +441,7 @@ def test_a_file_of_c_binds_a_function(bench: Bench, tmp_path: Path) -> None:
     assert (row["status"], row["entry_point"]) == ("correct", "forward"), row
 
 
+@pytest.mark.slow
 def test_a_folder_with_the_name_of_a_task_of_the_lake_is_no_task(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

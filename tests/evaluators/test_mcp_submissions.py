@@ -244,6 +244,7 @@ def test_an_attempt_has_its_author_session_parent_and_prompt(
     assert steps[0]["generation_id"] == first["generation_id"]
 
 
+@pytest.mark.slow
 def test_the_lineage_draws_the_search(searched_folder: Path, answers: dict[str, Any]) -> None:
     ran = commands.run(
         [

@@ -166,6 +166,7 @@ def test_only_what_the_device_can_run_is_pending(lake_with_kernels: str) -> None
     assert list_pending(lake_with_kernels, CPU, suite="imported") == ["elsewhere.py"]
 
 
+@pytest.mark.slow
 def test_a_function_with_a_usual_name_is_pending(lake_with_kernels: str) -> None:
     with store.open(lake_with_kernels) as lake:
         task_id = store.find_task(lake, "twice")["task_id"]
@@ -254,6 +255,7 @@ def test_a_gpu_judges_again_by_another_precision(lake_with_kernels: str) -> None
         assert of_foreign == sorted(precisions[: None if device is CUDA else 1], key=str)
 
 
+@pytest.mark.slow
 def test_a_verdict_on_an_alike_device_of_another_host_counts(lake_with_kernels: str) -> None:
     about = {"model": "m", "driver": "1", "torch": "2", "created_at": datetime.now(UTC)}
     judged = CUDA | about | {"gpu_uuid": "one", "host": "here"}

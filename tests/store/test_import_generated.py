@@ -206,6 +206,7 @@ def test_operations_of_a_reference_are_counted() -> None:
     assert count(["v = torch.diagonal(x @ y.t())", "v = v.max(dim=1).values"]) == 2
 
 
+@pytest.mark.slow
 def test_importing_again_adds_nothing_and_more_goes_on(copied_writer: store.Writer) -> None:
     before = {row["task_id"] for row in rows(copied_writer, "SELECT task_id FROM tasks")}
     assert load(copied_writer, count=len(NAMES), seed=4).rows == {}

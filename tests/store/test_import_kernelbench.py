@@ -489,6 +489,7 @@ def test_a_run_needs_its_tasks_in_the_lake(
     assert rows(task_writer, "SELECT count(*) AS n FROM kernels") == [{"n": 0}]
 
 
+@pytest.mark.slow
 def test_a_name_with_two_texts_is_not_guessed(
     task_writer: store.Writer, checkout: Path, run_folder: Path
 ) -> None:

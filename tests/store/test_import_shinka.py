@@ -55,6 +55,7 @@ def test_programs_have_their_parents_and_scores_are_claims(tmp_path: Path) -> No
     assert list(sources.detect(file)) == ["shinka"]
 
 
+@pytest.mark.slow
 def test_metrics_may_be_bytes_or_blank_and_others_cost_their_program(tmp_path: Path) -> None:
     stored = ("CAST('{\"time_ms\": 3.0}' AS BLOB)", "' '")
     update = "UPDATE programs SET public_metrics = {} WHERE id = '{}'"

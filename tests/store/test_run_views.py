@@ -133,6 +133,7 @@ def test_the_step_of_an_attempt_is_its_rewards_or_its_groups(lake: store.Lake) -
     assert steps[:6] == [("g0", 0), ("g0", 0), ("g0", 0), ("g1", 1), ("g1", 1), ("g2", None)]
 
 
+@pytest.mark.slow
 def test_an_attempt_that_tells_its_step_needs_no_reward(lake: store.Lake, tmp_path: Path) -> None:
     shutil.copytree(lake.url, tmp_path / "lake")
     with store.writer(str(tmp_path / "lake"), author="tests") as writer:

@@ -104,6 +104,7 @@ SPEEDS = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_prompts_and_another_step_others(
     lake: store.Lake, known_ids: Known
 ) -> None:

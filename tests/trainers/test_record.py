@@ -72,6 +72,7 @@ def test_metrics_are_numbers_and_those_of_a_resumed_run_are_not_doubled(job) -> 
     assert again.snapshot == store.open(run.job.lake_url).snapshot
 
 
+@pytest.mark.slow
 def test_metrics_that_wait_are_stored_when_a_run_fails(job) -> None:
     with pytest.raises(RuntimeError), recording.begin_run(job(), Training()) as run:  # noqa: PT012
         run.start({})
@@ -131,6 +132,7 @@ def test_a_checkpoint_is_a_policy_with_parent_stage_and_weights(job, tmp_path: P
     assert json.loads(row["config"])["step"] == 4
 
 
+@pytest.mark.slow
 def test_the_same_weights_are_one_policy_and_never_their_own_parent(job, tmp_path: Path) -> None:
     one, copy = model_folder(tmp_path / "a", 0), model_folder(tmp_path / "b", 0)
     with recording.begin_run(job(), Training()) as run:
