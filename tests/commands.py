@@ -17,6 +17,7 @@ import json
 import os
 import resource
 import runpy
+import secrets
 import select
 import signal
 import socket
@@ -52,6 +53,8 @@ ORPHAN_AGE_S = "FLYWHEEL_TESTS_ORPHAN_AGE_S"
 """Variable of the environment that makes orphans of a lake old at another age."""
 KILL_AT = "FLYWHEEL_TESTS_KILL_AT"
 """Variable of the environment that kills a command when it changes files for the nth time."""
+ADDRESS = "FLYWHEEL_TESTS_COMMANDS"
+"""Variable of the environment with the address of the server that all processes of a run share."""
 _MESSAGE_BYTES = 1 << 20
 
 
@@ -99,32 +102,43 @@ def run(
         return subprocess.CompletedProcess([*words], code, *texts)
 
 
+def start_server() -> None:
+    """Start the server for this process and the test processes that it starts."""
+    from example_counts import is_thorough  # the server need not import hypothesis
+
+    address = f"flywheel-tests-{secrets.token_hex(8)}"
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
+        listening.bind(f"\0{address}")
+        listening.listen()
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                __file__,
+                str(listening.fileno()),
+                "thorough" if is_thorough() else "few",
+            ],
+            pass_fds=[listening.fileno()],
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            stdin=subprocess.PIPE,
+        )
+    os.environ[ADDRESS] = address
+
+    def end() -> None:
+        assert process.stdin is not None
+        process.stdin.close()
+        process.wait()
+
+    atexit.register(end)
+
+
 class _Server:
-    """A connection to the process that forks, which all test processes of a run share."""
+    """A connection to the server, which forks a process of its own for it."""
 
     def __init__(self) -> None:
-        # The server need not import these.
-        from example_counts import is_thorough
-        from new_lakes import find_templates
-
-        mode = "thorough" if is_thorough() else "few"
-        address = f"\0{find_templates().name}-{mode}"
-        self._process: subprocess.Popen[bytes] | None = None
+        if ADDRESS not in os.environ:
+            start_server()
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        while True:
-            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listening:
-                try:
-                    listening.bind(address)
-                except OSError:  # another test process has started it
-                    pass
-                else:
-                    listening.listen()
-                    self._process = _start_server(listening.fileno(), mode)
-            try:
-                self._socket.connect(address)
-                return
-            except ConnectionRefusedError:  # it does not listen yet, or has just ended
-                time.sleep(0.01)
+        self._socket.connect(f"\0{os.environ[ADDRESS]}")
 
     def run(self, job: dict[str, Any], streams: list[int], timeout: float) -> int:
         socket.send_fds(self._socket, [json.dumps(job).encode()], streams)
@@ -143,20 +157,6 @@ class _Server:
 
     def close(self) -> None:
         self._socket.close()
-        if self._process is not None:
-            assert self._process.stdin is not None
-            self._process.stdin.close()
-            self._process.wait()
-
-
-def _start_server(listening: int, mode: str) -> subprocess.Popen[bytes]:
-    """Start the server; it ends once its standard input and all connections are closed."""
-    return subprocess.Popen(
-        [sys.executable, __file__, str(listening), mode],
-        pass_fds=[listening],
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdin=subprocess.PIPE,
-    )
 
 
 @cache
@@ -167,7 +167,10 @@ def _server() -> _Server:
 
 
 def _next_connection(listening: socket.socket) -> socket.socket:
-    """Fork for every test process that connects; return the connection in the fork."""
+    """Fork for every test process that connects; return the connection in the fork.
+
+    Once the standard input is closed, wait for the forks and end.
+    """
     while listening in select.select([listening, sys.stdin], [], [])[0]:
         connection, _ = listening.accept()
         if os.fork() == 0:

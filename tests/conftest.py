@@ -104,6 +104,16 @@ def pytest_configure(config: pytest.Config) -> None:
         config.args[:] = map(str, parts[first:] + parts[:first])
 
 
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Start the server of commands for all workers, before they start.
+
+    If a worker did it, what the others run would be among the worker's own descendants.
+    """
+    if getattr(session.config.option, "numprocesses", None):
+        commands.start_server()
+
+
 def count_tests(path: Path) -> int:
     """Return the number of test files that a path is or has."""
     return path.match("test_*.py") or len([*path.glob("**/test_*.py")])

@@ -39,11 +39,10 @@ def copy_new_lakes() -> None:
     Call it before other test processes start, which then have their templates in the same folder.
     """
     Writer.__init__ = _start_from_copy
-    find_templates()
+    _find_templates()
 
 
-def find_templates() -> Path:
-    """Return the folder that all test processes of a run share."""
+def _find_templates() -> Path:
     if TEMPLATES not in os.environ:
         os.environ[TEMPLATES] = tempfile.mkdtemp(prefix="flywheel-tests-")
         atexit.register(shutil.rmtree, os.environ[TEMPLATES], ignore_errors=True)
@@ -52,7 +51,7 @@ def find_templates() -> Path:
 
 def _make_once(name: str, make: Callable[[FolderLocation], None]) -> Path:
     """Return the folder of a lake that the first process of a run makes."""
-    folder = find_templates() / name
+    folder = _find_templates() / name
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
