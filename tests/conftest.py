@@ -8,6 +8,7 @@ import os
 import signal
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import FunctionType
 from typing import Any
 
 import commands
@@ -76,9 +77,10 @@ class WithoutSlowTests:
     @pytest.hookimpl(tryfirst=True)
     def pytest_pycollect_makeitem(obj: object) -> list[pytest.Item] | None:
         """Return no test for a function marked `slow`; None leaves the others to pytest."""
+        if not isinstance(obj, FunctionType):
+            return None
         marks: list[pytest.Mark] = getattr(obj, "pytestmark", [])
-        is_slow = callable(obj) and any(mark.name == "slow" for mark in marks)
-        return [] if is_slow else None
+        return [] if any(mark.name == "slow" for mark in marks) else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
