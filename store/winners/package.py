@@ -38,11 +38,13 @@ from . import {function}
 def name_function(task: str) -> str:
     """Return the name of a task's function.
 
-    >>> name_function("rms_norm_residual"), name_function("level1/9"), name_function("1_Add")
-    ('rms_norm_residual', 'level1_9', 'task_1_add')
+    >>> [name_function(one) for one in ("rms_norm_residual", "level1/9", "1_Add", "none")]
+    ['rms_norm_residual', 'level1_9', 'task_1_add', 'task_none']
     """
     name = re.sub(r"[^a-z0-9]+", "_", task.lower()).strip("_")[:60].rstrip("_") or "task"
-    plain = not name[0].isdigit() and not keyword.iskeyword(name) and name not in _TAKEN
+    # Capitalized, it names the layer.
+    is_keyword = keyword.iskeyword(name) or keyword.iskeyword(name.capitalize())
+    plain = not name[0].isdigit() and not is_keyword and name not in _TAKEN
     return name if plain else f"task_{name}"
 
 

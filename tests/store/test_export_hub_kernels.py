@@ -6,6 +6,8 @@ import ast
 import copy
 import importlib.util
 import json
+import keyword
+import pickle
 import shutil
 import subprocess
 import sys
@@ -303,6 +305,38 @@ def test_a_kernel_that_cannot_be_used_is_named_once(
     assert exported.count() == 0
 
 
+SETS_FLAGS = """import torch
+torch.set_default_dtype(torch.float64)
+torch.set_grad_enabled(False)
+torch.set_num_threads(torch.get_num_threads() + 1)
+torch.use_deterministic_algorithms(True)
+torch.set_float32_matmul_precision("medium")
+torch.backends.cudnn.benchmark = True
+torch.manual_seed(0)
+
+class ModelNew(torch.nn.Module):
+    def forward(self, a, b):
+        torch.rand(1)
+        return a.unsqueeze(1) * b
+"""
+
+
+def test_what_a_kernel_sets_for_the_whole_process_is_undone(tmp_path: Path, written: Path) -> None:
+    folder = Path(shutil.copytree(written / "diag-matmul", tmp_path / "diag-matmul"))
+    exchange(folder, SETS_FLAGS)
+    exported = Exported(folder, "diag_matmul")
+    before = [read() for read, _ in exported.winner._choose.__globals__["_FLAGS"]]
+    exported.check()
+    assert exported.count() == 1
+    assert [read() for read, _ in exported.winner._choose.__globals__["_FLAGS"]] == before
+
+
+def test_a_winner_is_copied_and_pickled_like_a_function(written: Path) -> None:
+    winner = Exported(written / "diag-matmul", "diag_matmul").winner
+    assert copy.deepcopy(winner) is winner
+    assert pickle.loads(pickle.dumps(winner)) is winner
+
+
 def test_without_a_compiler_the_task_runs(written: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     facts = json.loads((written / "layer-norm" / BUILD / "winners.json").read_text())
     for kernel_id in facts["kernels"]:
@@ -451,8 +485,10 @@ def test_the_name_of_a_task_is_no_code(tmp_path: Path) -> None:
 
 
 def test_the_names_are_those_that_kernels_allows() -> None:
-    for task in (*WON, "level1/9", "1_Square_matrix", "X", "…", "class", "guard"):
-        assert hub_kernels.name_function(task).isidentifier()
+    for task in (*WON, "level1/9", "1_Square_matrix", "X", "…", "class", "guard", "none"):
+        for name in (hub_kernels.name_function(task), hub_kernels.name_layer(task)):
+            assert name.isidentifier()
+            assert not keyword.iskeyword(name)
         name = hub_kernels.name_repository(task)
         assert name.replace("-", "").isalnum()
         assert name[0].isalpha()

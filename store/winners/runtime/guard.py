@@ -45,6 +45,21 @@ _TENSORS = frozenset((Tensor, torch.nn.Parameter))
 _is_autocast = torch._C._is_any_autocast_enabled  # pyright: ignore[reportPrivateUsage]
 """For every kind of device; the public function has to be asked for each."""
 _has_grad = torch.is_grad_enabled
+_FLAGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
+    (torch.get_default_dtype, torch.set_default_dtype),
+    (torch.is_grad_enabled, torch.set_grad_enabled),
+    (torch.get_num_threads, torch.set_num_threads),
+    (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
+    (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
+    *(
+        (
+            functools.partial(getattr, torch.backends.cudnn, name),
+            functools.partial(setattr, torch.backends.cudnn, name),
+        )
+        for name in ("allow_tf32", "benchmark")
+    ),
+)
+"""Reads and sets what kernels set for the whole process."""
 _MOST_KEYS = 4096
 """Kinds of calls that a thread remembers."""
 _UNALIGNED = 15
@@ -194,6 +209,7 @@ class Winner:
         if self.facts.get("format") != FORMAT:
             raise ImportError(f"{folder} has format {self.facts.get('format')!r}, not {FORMAT}")
         self.__name__ = self.__qualname__ = str(self.facts["function"])
+        self.__module__ = str(__package__)
         self.__doc__ = f"Call the winner of {self.__name__}, or the task's own code."
         self._folder = folder
         code = _read_text(folder / "reference.py")
@@ -228,6 +244,10 @@ class Winner:
         if (*named,) == self._state:
             return self._call(None, inputs, (*named.values(),))
         return self._call(None, *self._arrange(inputs, named))
+
+    def __reduce__(self) -> str:
+        """Be copied and pickled by name, as a function is."""
+        return self.__qualname__
 
     def make_layer(self, name: str) -> type[torch.nn.Module]:
         """Return a stateless layer, whose `forward` reads parameters of the module it is put in."""
@@ -323,7 +343,13 @@ class Winner:
         copies = [one.detach().clone() if isinstance(one, Tensor) else one for one in values]
         answer = self._fall_back(bound, inputs, state)
         try:
-            with self._lock, self._use_build_folder(kernel_id), _on_device(device):
+            with (
+                self._lock,
+                self._use_build_folder(kernel_id),
+                _on_device(device),
+                torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
+                _keep_flags(),
+            ):
                 module, slots = self._load(kernel_id, setting, device)
                 for (owner, name), value in zip(slots, copies[len(inputs) :], strict=bool(slots)):
                     owner[name] = value
@@ -396,9 +422,8 @@ class Winner:
         name = f"_flywheel_kernel_{kernel_id}"
         made = sys.modules.get(name) or run_text(files[path], folder / path, name)
         found = getattr(made, entry)
-        with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
-            is_class = isinstance(found, type) or entry in _CONSTRUCTED
-            module = setting.build(found) if is_class else found
+        is_class = isinstance(found, type) or entry in _CONSTRUCTED
+        module = setting.build(found) if is_class else found
         if not isinstance(module, torch.nn.Module):
             if setting.state:
                 raise ValueError("it does not take the task's parameters")
@@ -642,6 +667,21 @@ def _read_model(device: torch.device) -> str:
         if found:
             return found[1].strip()
     return platform.processor() or platform.machine()
+
+
+@contextlib.contextmanager
+def _keep_flags() -> Generator[None]:
+    """Undo what a kernel sets for the whole process while it is imported, built and compared."""
+    kept: list[tuple[Callable[[], Any], Callable[[Any], Any], Any]] = []
+    for read, write in _FLAGS:
+        with contextlib.suppress(RuntimeError):  # the caller has set it by another interface
+            kept.append((read, write, read()))
+    try:
+        yield
+    finally:
+        for read, write, value in kept:
+            if read() != value:
+                write(value)
 
 
 def _on_device(device: torch.device) -> contextlib.AbstractContextManager[Any]:
