@@ -56,6 +56,8 @@ class Request:
         """Refuse a limit that leaves nothing, and a seed that no column can have."""
         if self.limit is not None and self.limit < 1:
             raise DatasetError(f"--limit {self.limit} leaves no row", "Give 1 or more.")
+        if self.limit is not None and self.limit >= 2**31:
+            raise DatasetError(f"--limit {self.limit} is out of range", "Give less than 2^31.")
         if not 0 <= self.seed < 2**63:
             raise DatasetError(f"--seed {self.seed} is out of range", "Give 0 to 2^63 - 1.")
 

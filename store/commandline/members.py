@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 Format: TypeAlias = Literal["table", "json", "csv"]
 PageFormat: TypeAlias = Literal["table", "json"]
 """Formats of a result that is more than one table."""
-Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1))]
+Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lt=2**31))]
 """A number of things, at least one."""
 Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
 """A finite number above 0."""

@@ -116,6 +116,7 @@ def test_explain_draws_a_chart(pipelines, small_url: str) -> None:
         (("run", "contrastive-batch", "--temprature", "1"), 2, "temperature"),
         (("run", "sft", "--lake", "nowhere"), 1, "store init"),
         (("run", "sft", "--limit", "0"), 1, "limit"),
+        (("run", "sft", "--limit", str(2**63)), 1, "limit"),
         (("run", "sft", "--name", "../x"), 1, "cannot name a dataset"),
     ],
 )

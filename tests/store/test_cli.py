@@ -382,6 +382,7 @@ def test_lakes_that_cannot_be_opened_are_refused(run: Run, tmp_path: Path) -> No
         (("query", "SELECT 1", "--format", "xml"), "xml"),
         (("log", "--limit", "many"), "many"),
         (("log", "--limit", "0"), "--limit"),
+        (("log", "--limit", str(2**63)), "--limit"),
         (("tag", "ad", "v1"), 'Did you mean "add"'),
         (("describe",), "TABLE"),
         (("expire",), "--older-than-days"),
