@@ -323,6 +323,7 @@ class Run:
                 self._warn_once(type(error).__name__, why)
                 return
             rows: dict[tuple[str, int], dict[str, Any]] = {}
+            again: list[str] = []
             for label, given in flat:
                 name = clean_text(label if self.rank == 0 else f"rank{self.rank}/{label}")
                 try:
@@ -334,7 +335,7 @@ class Run:
                     said = f"{_say(given):.40}, which is no finite number and is not stored"
                     self._warn_once(f"{name} {type(given)}", f"step {step}: {name} is {said}")
                 elif (name, step) in self._metrics:
-                    self._warn_once(name, f"{name} of step {step} is stored; its first value stays")
+                    again.append(name)
                 else:
                     rows[name, step] = {
                         "run_id": self.run_id,
@@ -342,6 +343,10 @@ class Run:
                         "step": step,
                         "value": value,
                     }
+            if again:  # a training that was started again has many
+                others = f", as of {len(again) - 1} other metrics" if len(again) > 1 else ""
+                said = f"{again[0]} of step {step} is stored; its first value stays{others}"
+                self._warn_once("stored metrics", said)
             if rows:
                 self._append({"metrics": list(rows.values())}, f"{self.name}: step {step}")
             self._metrics |= rows.keys()

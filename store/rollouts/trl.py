@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import store
+from store.errors import UsageError
 from store.rollouts.run import OnError, Run
 
 PLACE = "rollout_place"
@@ -51,6 +52,11 @@ def attach(
         license: License of the rollouts.
         on_error: "raise" ends the training if a rollout breaks a rule or the disk is full.
     """
+    if not hasattr(trainer, "_generate_and_score_completions"):
+        raise UsageError(
+            f"store.attach takes a GRPOTrainer of TRL, not {type(trainer).__name__}",
+            "Log other trainings by store.run(…): log_rollouts([…]) and log({…}).",
+        )
     train, log = trainer.train, trainer.log
     opened: list[Run] = []
     arguments = trainer.args.to_dict()

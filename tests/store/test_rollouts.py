@@ -317,9 +317,11 @@ def test_a_name_resumes_its_run_and_its_config_must_be_the_same(
     ):
         store.run("r", lake=str(tmp_path), config={"lr": 0.2})
     with store.run("r", lake=str(tmp_path), config=second) as run:
-        run.log({"loss": 9.0}, step=4)
+        run.log({"loss": 9.0, "text": "x"}, step=4)
+        run.log({"eval.right": 1.0, "loss": 9.0}, step=3)
         run.log({"loss": 0.25})
     assert "loss of step 4 is stored; its first value stays" in caplog.text
+    assert caplog.text.count("its first value stays") == 1
     metrics = _ask(tmp_path, "SELECT name, step, value FROM metrics ORDER BY name, step")
     assert [tuple(row.values()) for row in metrics] == [
         ("eval.right", 3, 0.5), ("loss", 3, 1.0), ("loss", 4, 0.5), ("loss", 5, 0.25)
@@ -398,6 +400,11 @@ def test_several_ranks_log_at_once_and_a_kill_loses_nothing_that_was_logged(tmp_
     assert not spool.list_files(tmp_path / "spool")
     assert not spool.locate_folder(tmp_path / "spool").exists()
     assert len(_ask(tmp_path, "FROM metrics")) == 10
+
+
+def test_only_a_trainer_that_samples_can_be_attached() -> None:
+    with pytest.raises(UsageError, match="takes a GRPOTrainer of TRL, not object"):
+        store.attach(object())
 
 
 def test_importing_the_store_loads_neither_torch_nor_duckdb() -> None:
