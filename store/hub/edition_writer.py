@@ -246,7 +246,11 @@ def write_edition(
         _write_dataset(lake, now, record, made, left_out, holding)
     if holding:
         rule = "published texts contain no token or key"
-        raise RowsRejected("publish", rule, len(holding), holding[: licenses.SHOWN])
+        said = (
+            "Leave their tables out by --tables; kernels may be left out alone, by `evaluators "
+            "quarantine` and --quarantined leave-out."
+        )
+        raise RowsRejected("publish", rule, len(holding), [*holding[: licenses.SHOWN], said])
     made.licenses = [one for one in found.counts if one[0] in chosen]
     made.hashed = {place: count for place, count in sorted(redactor.hashed.items()) if count}
     made.scrubbed = {place: count for place, count in sorted(redactor.scrubbed.items()) if count}

@@ -35,7 +35,8 @@ async def run(
 
     def read(lake: Lake) -> tuple[str, list[dict[str, Any]]]:
         task_id = find_task(lake, task)["task_id"]
-        parameters = {"task_id": task_id, "session": session, "limit": max(limit, 0)}
+        most = min(max(limit, 0), 2**31)
+        parameters = {"task_id": task_id, "session": session, "limit": most}
         return task_id, lake.run(read_sql(__file__, "attempts"), parameters).rows()
 
     task_id, rows = await lake_tools.read(snapshot, read)

@@ -309,13 +309,20 @@ def test_another_lake_is_refused_and_a_private_repository_hidden(
 
 
 def test_a_token_in_a_kernel_stops_everything(rich_url: str, server: HubServer, hub: Hub) -> None:
-    code = f"class ModelNew: key = '{TOKEN}'\n"
+    kernel = builders.kernel(code=f"class ModelNew: key = '{TOKEN}'\n", license="MIT")
     with store.writer(rich_url, author="tests") as writer:
-        writer.append({"kernels": [builders.kernel(code=code, license="MIT")]}, "careless")
+        writer.append({"kernels": [kernel]}, "careless")
     with pytest.raises(RowsRejected, match="no token or key") as told:
         publish(rich_url, REPO, Options(tag="v1", tables=("kernels",)), hub=hub)
     assert TOKEN not in str(told.value)
+    assert "--quarantined leave-out" in str(told.value)
     assert server.repos == {}
+    finding = builders.finding(kernel)
+    with store.writer(rich_url, author="tests") as writer:
+        decided = {"findings": [finding], "standings": [builders.standing(finding, "confirmed")]}
+        writer.append(decided, "quarantined")
+    options = Options(tag="v1", tables=("kernels",), quarantined="leave-out")
+    publish(rich_url, REPO, options, hub=hub)
 
 
 def test_a_row_that_is_not_what_its_id_says_stops_everything(
