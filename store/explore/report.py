@@ -203,7 +203,7 @@ def list_sections(lake: Lake) -> list[Section]:
         Section(title="Hacks", question="suspects/classes", tell=answers.tell_findings,
                 page="/suspects"),
         Section(title="Newest training", tell=answers.tell_learning,
-                question="report/run_learning" if newest else "report/runs",
+                question="report/run_learning" if runs else "report/runs",
                 page="/run/{run}", run=next(iter(newest), "")),
         Section(title="Search", question="report/search_curve", tell=answers.tell_search,
                 keys=("search", "device"), page="/runs"),

@@ -25,6 +25,7 @@ from hypothesis import strategies as st
 
 import store
 from store.errors import FlywheelError, RolloutRejected, UsageError
+from store.explore import report
 from store.lake.location import Location
 from store.rollouts import follow
 from store.rollouts.rows import RolloutOrigin, make_rollout_rows
@@ -400,6 +401,14 @@ def test_several_ranks_log_at_once_and_a_kill_loses_nothing_that_was_logged(tmp_
     assert not spool.list_files(tmp_path / "spool")
     assert not spool.locate_folder(tmp_path / "spool").exists()
     assert len(_ask(tmp_path, "FROM metrics")) == 10
+
+
+def test_a_report_of_a_run_without_attempts_is_made(tmp_path: Path) -> None:
+    with store.run("r", lake=str(tmp_path)):
+        pass
+    with store.open(str(tmp_path)) as lake:
+        [training] = [one for one in report.list_sections(lake) if one.title == "Newest training"]
+        assert not report.answer_section(lake, training).rows
 
 
 def test_only_a_trainer_that_samples_can_be_attached() -> None:
