@@ -234,6 +234,12 @@ class Location(ABC):
         A path or a file:// URL names a folder, a postgresql:// URL a catalog on a server. Other
         schemes raise LakeUnreachable.
         """
+        # A variable that is set to nothing is not set, and its text comes here as an option does.
+        if url == "" != os.environ.get("FLYWHEEL_LAKE"):
+            raise LakeUnreachable(
+                "the name of the lake is empty",
+                f"Name a folder or a URL, or leave it out for FLYWHEEL_LAKE, else {DEFAULT_LAKE}.",
+            )
         text = url or os.environ.get("FLYWHEEL_LAKE") or DEFAULT_LAKE
         scheme, separator, rest = text.partition("://")
         if separator and scheme in ("postgresql", "postgres"):

@@ -361,6 +361,7 @@ def test_a_lake_without_its_catalog_is_not_made_anew(
 
 def test_lakes_that_cannot_be_opened_are_refused(run: Run, tmp_path: Path) -> None:
     assert "neither a folder nor postgresql://" in run("tables", "--lake", "s3://bucket/lake").err
+    assert "the name of the lake is empty" in run("tables", "--lake", "").err
     (tmp_path / "file").write_text("no lake")
     ended = run("init", "--lake", tmp_path / "file")
     assert (ended.code, f"{tmp_path / 'file'} is a file" in ended.err) == (1, True)
