@@ -211,7 +211,7 @@ def test_the_readme_has_the_outcomes_of_the_published_claims() -> None:
         f"Measured again on H100s, {claims['holds']} of them hold,",
         f"and {claims['exceeded: faster than claimed']} kernels are faster than claimed.",
         f"{wrong} kernels are not correct, {slower} are slower than claimed,",
-        f"{claims['computes another function than its task']} compute another function than",
+        f"{claims['computes another function than its task']} compute a different function,",
         f"{claims['on a task that a trivial answer passes']} are for tasks that a trivial answer",
         f"and {claims['could not be measured']} could not be measured",
     ):
