@@ -6,6 +6,7 @@ import gc
 import logging
 import os
 import signal
+import tempfile
 from collections.abc import Generator, Iterator
 from pathlib import Path
 from types import FunctionType
@@ -91,6 +92,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Ignore files in all rooms; hooks of this file are asked about its own folder only.
 
+    The judges of a run wait for each other, and not for other runs on this machine.
+
     Each worker of pytest-xdist begins to collect with another folder. In a new clone, all would
     compile the same modules at the same time, which takes as long as importing them.
     """
@@ -98,6 +101,10 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.option.markexpr == "not slow" and not any("::" in name for name in config.args):
         config.pluginmanager.register(WithoutSlowTests())
     worker = getattr(config, "workerinput", None)
+    if worker is None:
+        locks = tempfile.TemporaryDirectory(prefix="flywheel-locks-")
+        config.add_cleanup(locks.cleanup)
+        os.environ["FLYWHEEL_LOCKS"] = locks.name
     given = [config.rootpath / name for name in config.args]
     if worker is not None and TESTS in given:
         parts = sorted(filter(count_tests, TESTS.iterdir()), key=count_tests, reverse=True)
