@@ -43,8 +43,9 @@ test: $(BIN)/.installed lint
 	pytest -q -n 3 --dist worksteal -rfER --durations 10 -m "not slow"
 
 # A sixth of the slow tests: by default the one that the hash of the tree chooses, with SIXTH=0 to
-# SIXTH=5 any. Tests that have not started after SAMPLE_S seconds are skipped and named; a test that
-# takes longer than TEST_S seconds fails, and its stack is printed.
+# SIXTH=5 any. Tests that have not started after SAMPLE_S seconds are skipped and named, and their
+# files come in another order each time; a test that takes longer than TEST_S seconds fails, and its
+# stack is printed.
 SIXTH ?= $(or $(shell git rev-parse 'HEAD^{tree}' 2>/dev/null),0)
 SAMPLE_S ?= 720
 TEST_S ?= 600

@@ -112,6 +112,6 @@ def test_the_best_baseline_is_the_fastest_of_the_session(lake: store.Lake) -> No
 @pytest.mark.slow
 def test_the_report_draws_the_arms(lake: store.Lake) -> None:
     [answer] = [one for one in build_report(lake).answers if one.title == "Search"]
-    assert answer.sentence.startswith("In search s, arm bucket reaches ")
+    assert answer.sentence.startswith("In search s, variant bucket reaches ")
     assert "bucket" in answer.svg
     assert {row["arm"] for row in answer.rows} == {"bucket", "none"}
