@@ -311,6 +311,8 @@ torch.set_grad_enabled(False)
 torch.set_num_threads(torch.get_num_threads() + 1)
 torch.use_deterministic_algorithms(True)
 torch.set_float32_matmul_precision("medium")
+torch.backends.cuda.matmul.fp32_precision = "ieee"
+torch.backends.cudnn.conv.fp32_precision = "ieee"
 torch.backends.cudnn.benchmark = True
 torch.manual_seed(0)
 

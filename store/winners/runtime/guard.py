@@ -52,14 +52,20 @@ _FLAGS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
     (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
     *(
-        (
-            functools.partial(getattr, torch.backends.cudnn, name),
-            functools.partial(setattr, torch.backends.cudnn, name),
+        (functools.partial(getattr, owner, name), functools.partial(setattr, owner, name))
+        for owner, name in (
+            (torch.backends.cudnn, "allow_tf32"),
+            (torch.backends.cudnn, "benchmark"),
+            # Those before set these as well, and cannot be read where a kernel has set these alone.
+            (torch.backends, "fp32_precision"),
+            (torch.backends.cuda.matmul, "fp32_precision"),
+            (getattr(torch.backends.cudnn, "conv", None), "fp32_precision"),
+            (getattr(torch.backends.cudnn, "rnn", None), "fp32_precision"),
         )
-        for name in ("allow_tf32", "benchmark")
+        if hasattr(owner, name)
     ),
 )
-"""Reads and sets what kernels set for the whole process."""
+"""Reads and sets what kernels set for the whole process, in the order of setting it back."""
 _MOST_KEYS = 4096
 """Kinds of calls that a thread remembers."""
 _UNALIGNED = 15
@@ -680,7 +686,10 @@ def _keep_flags() -> Generator[None]:
         yield
     finally:
         for read, write, value in kept:
-            if read() != value:
+            is_kept = False
+            with contextlib.suppress(RuntimeError):  # the kernel has set it by another interface
+                is_kept = read() == value
+            if not is_kept:
                 write(value)
 
 
