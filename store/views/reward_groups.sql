@@ -24,8 +24,9 @@ SELECT
     rewards.rule_version,
     count(*) AS attempts,
     avg(rewards.raw) AS reward_mean,
-    -- The square of a larger reward is out of range.
-    stddev_samp(rewards.raw) FILTER (WHERE abs(rewards.raw) < 1e150) AS reward_std,
+    -- NULL if the square of a reward is out of range, which would end the query.
+    CASE WHEN max(abs(rewards.raw)) < 1e150
+        THEN stddev_samp(rewards.raw) FILTER (WHERE abs(rewards.raw) < 1e150) END AS reward_std,
     min(rewards.raw) AS reward_min,
     max(rewards.raw) AS reward_max,
     min(rewards.raw) = max(rewards.raw) AS flat

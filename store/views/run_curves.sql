@@ -105,8 +105,9 @@ rewarded AS (
         run_id, rule, rule_version, step,
         count(*) AS rewarded,
         avg("raw") AS reward_mean,
-        -- The square of a larger reward is out of range.
-        stddev_pop("raw") FILTER (WHERE abs("raw") < 1e150) AS reward_std,
+        -- NULL if the square of a reward is out of range, which would end the query.
+        CASE WHEN max(abs("raw")) < 1e150
+            THEN stddev_pop("raw") FILTER (WHERE abs("raw") < 1e150) END AS reward_std,
         avg(smoothed) AS smoothed_mean
     FROM rewards
     GROUP BY run_id, rule, rule_version, step

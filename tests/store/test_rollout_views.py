@@ -137,7 +137,7 @@ def test_a_reward_whose_square_is_out_of_range_leaves_the_views_readable(tmp_pat
         for view in ("reward_terms", "reward_groups", "run_curves"):
             lake.sql(f"FROM {view}").rows()
         [(largest, spread)] = ask(lake, "reward_terms", "reward_max, reward_std")
-    assert (largest, spread) == (1e308, pytest.approx(math.sqrt(2)))
+    assert (largest, spread) == (1e308, None)
 
 
 def test_groups_without_spread(lake: store.Lake) -> None:
