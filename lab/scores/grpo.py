@@ -5,11 +5,12 @@
 A group is several attempts at one prompt. Each attempt is a setting of the grid, drawn from the
 model's probabilities, and its reward is the outcome that SURFACE has for it: the logarithm of its
 speedup. Its advantage is its reward minus the mean of the group, divided by the standard deviation
-of the group (Shao et al. 2024, DeepSeekMath, 4.1.2). Every group serves one step, so that the ratio
-of policies is 1, and there is neither clipping nor a penalty on the distance from the first model.
+of the group (Shao et al. 2024, DeepSeekMath, 4.1.2). Each group is used for one step, so the ratio
+of policies is 1 and needs no clipping. There is no penalty for moving away from the first model.
 
-Prompts are training prompts whose two scores differ by a factor of 1.5 or more, so that they are
-resolved. With --no-scores, the same prompts lack their scores. OUT/final is the trained model.
+The prompts are training prompts whose two scores differ by a factor of 1.5 or more. --no-scores
+removes the scores from the same prompts. OUT/final is the trained model. A training that is stopped
+begins anew.
 """
 
 from __future__ import annotations
@@ -24,8 +25,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.scores import model as models
-from lab.scores.budget import Budget, say
-from lab.scores.score import Prompt, Trie, build_trie, read_gate_rows
+from lab.scores.budget import say
+from lab.scores.score import (
+    Prompt,
+    Trie,
+    build_trie,
+    read_gate_rows,
+    read_surface,
+    score_batch,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -91,10 +99,8 @@ def compute_loss(
     """
     import torch
 
-    from lab.scores.score import score_batch
-
     logs = score_batch(model, [one.prompt for one in questions], trie, padding)
-    logs = logs - torch.logsumexp(logs, dim=1, keepdim=True)  # answers outside the grid left out
+    logs = logs - torch.logsumexp(logs, dim=1, keepdim=True)  # given that the answer is in the grid
     chances = logs.detach().exp().cpu()
     generator = torch.Generator().manual_seed(plan.seed * 1_000_003 + step)
     drawn = torch.multinomial(chances, plan.group, replacement=True, generator=generator)
@@ -117,12 +123,10 @@ def train(
     outcomes: Mapping[tuple[str, str], float],
     plan: Plan,
     out: Path,
-    budget: Budget,
 ) -> None:
     """Train, and log the loss and the mean outcome of each step."""
     import torch
 
-    device = next(model.parameters()).device.type
     optimizer = torch.optim.AdamW(model.parameters(), lr=plan.learning_rate, weight_decay=0.0)
     by_family: dict[str, list[Question]] = {}
     for one in questions:
@@ -130,10 +134,6 @@ def train(
     tries = {name: build_trie(name, shows=True, tokenizer=tokenizer) for name in by_family}
     names = sorted(by_family)
     draw = random.Random(plan.seed)
-    length = sum(len(one.prompt.tokens) for one in questions) / len(questions)
-    tokens = plan.prompts * (length + max(len(trie.tokens) for trie in tries.values()))
-    step_s = models.guess_seconds(model, tokens, device, trains=True)
-    budget.announce("steps", plan.steps, step_s)
     out.mkdir(parents=True, exist_ok=True)
     model.train()
     with (out / "rewards.jsonl").open("w", encoding="utf-8") as log:
@@ -151,17 +151,8 @@ def train(
             values = {"step": step + 1, "family": family, "loss": loss.item(), "outcome": outcome}
             log.write(json.dumps(values) + "\n")
             log.flush()
-            if step + 1 in (5, 50) or (step + 1) % 100 == 0:
-                budget.report(f"mean outcome {outcome:.3f}, steps", step + 1, plan.steps)
-
-
-def read_outcomes(file: Path) -> dict[tuple[str, str], float]:
-    """Return the outcome of each task and setting."""
-    import pyarrow.parquet as pq
-
-    columns = pq.read_table(file, columns=["task_id", "setting", "outcome"]).to_pydict()
-    places = zip(columns["task_id"], columns["setting"], strict=True)
-    return dict(zip(places, columns["outcome"], strict=True))
+            if step + 1 in (5, 50) or step + 1 == plan.steps:
+                say(f"step {step + 1} of {plan.steps}: mean outcome {outcome:.3f}")
 
 
 def main() -> None:
@@ -177,16 +168,15 @@ def main() -> None:
     parser.add_argument("--no-scores", action="store_true", help="prompts lack their scores")
     parser.add_argument("--steps", type=int, default=Plan.steps)
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--budget-s", type=float, default=300.0, help="what the cost is told of")
     given = parser.parse_args()
-    budget = Budget(given.budget_s)
     model, tokenizer = models.load(given.model, given.out, given.device)
     questions = read_questions(given.rows, tokenizer, scores=not given.no_scores)
     plan = Plan(steps=given.steps, seed=given.seed)
-    train(model, tokenizer, questions, read_outcomes(given.surface), plan, given.out, budget)
+    outcomes = read_surface(given.surface, "outcome")
+    train(model, tokenizer, questions, outcomes, plan, given.out)
     model.save_pretrained(str(given.out / "final"))
     tokenizer.save_pretrained(str(given.out / "final"))
-    say(f"trained in {budget.spent:.0f} s → {given.out / 'final'}")
+    say(f"trained → {given.out / 'final'}")
 
 
 if __name__ == "__main__":

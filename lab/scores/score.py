@@ -142,6 +142,15 @@ def read_prompts(
     ]
 
 
+def read_surface(file: Path, figure: str) -> dict[tuple[str, str], Any]:
+    """Return a figure of each task and setting, such as speedup, which may be None."""
+    import pyarrow.parquet as pq
+
+    columns = pq.read_table(file, columns=["task_id", "setting", figure]).to_pydict()
+    places = zip(columns["task_id"], columns["setting"], strict=True)
+    return dict(zip(places, columns[figure], strict=True))
+
+
 def read_gate_rows(rows: Path) -> list[tuple[dict[str, Any], str]]:
     """Return training rows whose scores differ enough, each with its family."""
     import pyarrow.parquet as pq

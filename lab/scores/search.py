@@ -2,11 +2,11 @@
 
     python -m lab.scores.search SURFACE ARMS --model OUT/final --out SEARCH --seed 0
 
-Each test task has chains. A chain begins with the two exemplars of a draw in ARMS. In each round
-the model sees the two fastest kernels of the chain, with their speedups (arm `right`) or without
-(`no_scores`), and answers once. Its answer is a setting of the grid, drawn from its probabilities,
-and so is measured already: SURFACE has its speedup. Both arms have the same draws, choose exemplars
-by the same speedups, and make as many attempts.
+Each test task has several chains of attempts. A chain begins with the two exemplars of a draw in
+ARMS. In each round, the prompt shows the two fastest kernels of the chain, with their speedups (arm
+`right`) or without (`no_scores`). The model answers once: a setting of the grid, drawn from its
+probabilities, whose speedup SURFACE has. Both arms have the same draws, choose exemplars by the
+same speedups, and make the same number of attempts.
 
 SEARCH/search-SEED.parquet has a row for each attempt.
 """
@@ -19,13 +19,19 @@ import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from lab.scores import model as models
 from lab.scores.answer import mask_sizes
 from lab.scores.budget import say
-from lab.scores.score import Prompt, build_trie, divide_batches, score_batch
-from lab.scores.tasks import GridTask, list_tasks
+from lab.scores.score import (
+    Prompt,
+    build_trie,
+    divide_batches,
+    read_surface,
+    score_batch,
+)
+from lab.scores.tasks import GridTask, list_tasks, read_name
 
 ARMS = ("right", "no_scores")
 _TEMPLATE = "scored_settings.j2"
@@ -33,7 +39,7 @@ _TEMPLATE = "scored_settings.j2"
 
 @dataclass(frozen=True)
 class Chain:
-    """Attempts at a task that follow from each other."""
+    """Attempts at a task, each of which is shown the fastest ones before it."""
 
     task: GridTask
     draw: int
@@ -42,7 +48,7 @@ class Chain:
 
     @property
     def shown(self) -> list[str]:
-        """The two fastest settings. What decides their order does not depend on their speed."""
+        """The two fastest settings, in an order that does not tell which one is faster."""
         fastest = sorted(self.scores, key=lambda setting: (-self.scores[setting], setting))[:2]
         random.Random(f"{self.task.task_id}:{self.draw}:{sorted(fastest)}").shuffle(fastest)
         return fastest
@@ -80,16 +86,6 @@ def write_prompt(chain: Chain, arm: str) -> list[dict[str, str]]:
     return [{"role": "user", "content": text}]
 
 
-def read_name(setting: str) -> dict[str, int]:
-    """Return a setting of which a query has the name.
-
-    >>> read_name("BLOCK_R=1 WARPS=4")
-    {'BLOCK_R': 1, 'WARPS': 4}
-    """
-    parts = (part.partition("=") for part in setting.split())
-    return {name: int(value) for name, _, value in parts}
-
-
 def search(
     model: Any,
     tokenizer: Any,
@@ -101,7 +97,7 @@ def search(
     batch: int,
     seed: int,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the attempts of all chains, round by round; chains get what is correct.
+    """Yield the attempts of all chains, round by round; add those that are correct to the chains.
 
     surface: Speedup of each task and setting; None where its kernel is not correct.
     """
@@ -141,16 +137,6 @@ def search(
                     chain.scores[setting] = speedup
 
 
-def read_surface(file: Path) -> dict[tuple[str, str], float | None]:
-    """Return the speedup of each task and setting."""
-    import pyarrow.parquet as pq
-
-    columns = pq.read_table(file, columns=["task_id", "setting", "speedup"]).to_pydict()
-    places = zip(columns["task_id"], columns["setting"], strict=True)
-    speedups = cast("list[float | None]", columns["speedup"])
-    return dict(zip(places, speedups, strict=True))
-
-
 def main() -> None:
     """Search with both arms."""
     parser = argparse.ArgumentParser(
@@ -171,7 +157,7 @@ def main() -> None:
 
     model, tokenizer = models.load(given.model, given.out, given.device)
     model.eval()
-    surface = read_surface(given.surface)
+    surface = read_surface(given.surface, "speedup")
     out = given.out.absolute()
     starts = {arm: read_chains(given.arms, given.chains) for arm in ARMS}
     os.chdir(Path(__file__).parent)  # whose folder flywheel has the template

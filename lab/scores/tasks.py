@@ -103,6 +103,16 @@ def name_setting(setting: Setting) -> str:
     return " ".join(f"{name}={value}" for name, value in setting.items())
 
 
+def read_name(name: str) -> dict[str, int]:
+    """Return the setting that has a name.
+
+    >>> read_name("BLOCK_R=1 WARPS=4")
+    {'BLOCK_R': 1, 'WARPS': 4}
+    """
+    parts = (part.partition("=") for part in name.split())
+    return {knob: int(value) for knob, _, value in parts}
+
+
 @cache
 def list_tasks() -> tuple[GridTask, ...]:
     """Return the 54 tasks: for each family, shape and operation the first one that is drawn."""

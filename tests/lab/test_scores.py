@@ -38,6 +38,19 @@ def test_grid_has_2376_kernels_that_differ_in_their_knobs_alone() -> None:
 
 
 @pytest.mark.slow
+def test_tasks_take_turns_among_as_many_as_there_are_judges() -> None:
+    kernels = list(grid.list_kernels())
+    order = list(grid.take_turns(kernels, 4))
+    assert sorted(one.place for one in order) == sorted(one.place for one in kernels)
+    first = [one.task.task_id for one in order[:8]]
+    assert len({*first}) == 4
+    assert first[:4] == first[4:]
+    # A fifth task begins only after one of the four ends.
+    names = [one.task.task_id for one in order]
+    fifth = next(place for place, name in enumerate(names) if name not in first)
+    assert any(name not in names[fifth:] for name in first)
+
+
 def test_prompts_of_a_train_operation_are_equal_at_all_shapes() -> None:
     for family in tasks.KNOBS:
         for operation, split in tasks.OPERATIONS.items():

@@ -67,8 +67,7 @@ def test_a_trie_gives_the_probabilities_of_plain_passes(model_folder: Path, tmp_
     for row, one in enumerate(asked):
         for column in (0, 17, 71):
             named, setting = trie.heads[column]
-            values = dict(part.split("=") for part in setting.split())
-            head = answer.write_head({name: int(value) for name, value in values.items()}, named)
+            head = answer.write_head(tasks.read_name(setting), named)
             tokens = [token for part in head for token in models.encode(tokenizer, part)]
             with torch.inference_mode():
                 logits = model(torch.tensor([one.tokens + tokens])).logits[0].log_softmax(-1)
@@ -202,7 +201,7 @@ def test_grpo_makes_rewarded_settings_more_probable(model_folder: Path, tmp_path
     names = [tasks.name_setting(setting) for setting in tasks.list_settings(family)]
     outcomes = {("t", name): float("WARPS=8" in name) for name in names}
     plan = grpo.Plan(steps=12, prompts=2, group=8, learning_rate=3e-3)
-    grpo.train(model, tokenizer, questions, outcomes, plan, tmp_path, budget.Budget(1000))
+    grpo.train(model, tokenizer, questions, outcomes, plan, tmp_path)
     lines = (tmp_path / "rewards.jsonl").read_text("utf-8").splitlines()
     found = [json.loads(line)["outcome"] for line in lines]
     assert found[0] < 0.7
@@ -346,6 +345,15 @@ def test_verdicts_become_rows_and_arms(tmp_path: Path) -> None:
 def places_scores(prompt: str) -> list[str]:
     """Return the scores that a prompt shows."""
     return [line.split()[2] for line in prompt.splitlines() if line.startswith("Kernel ")]
+
+
+@pytest.mark.slow
+def test_the_rehearsal_makes_rows_and_arms(tmp_path: Path) -> None:
+    rehearse.write_lakes(tmp_path, Path(__file__).parents[2])
+    options = ("--scored", "4", "--unscored", "2", "--bare", "3", "--draws", "1")
+    counts = prompts.make_prompts(tmp_path, ("--evaluator", rehearse.EVALUATOR, *options))
+    assert counts["rows"] > 0
+    assert counts["arms"] > 36
 
 
 def test_a_ridge_regression_fills_what_was_not_measured() -> None:
