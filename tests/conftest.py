@@ -72,7 +72,7 @@ class ModulesWithExamples:
 
 
 class WithoutSlowTests:
-    """Leaves out the functions marked `slow`, of which many have hundreds of parameters."""
+    """Leaves out functions marked `slow` before their parameters, often hundreds, become tests."""
 
     @staticmethod
     @pytest.hookimpl(tryfirst=True)

@@ -234,8 +234,8 @@ class Location(ABC):
         A path or a file:// URL names a folder, a postgresql:// URL a catalog on a server. Other
         schemes raise LakeUnreachable.
         """
-        # A variable that is set to nothing is not set, and its text comes here as an option does.
-        if url == "" != os.environ.get("FLYWHEEL_LAKE"):
+        # An empty FLYWHEEL_LAKE counts as unset; commands pass its text on as an option's.
+        if url == "" and os.environ.get("FLYWHEEL_LAKE") != "":
             raise LakeUnreachable(
                 "the name of the lake is empty",
                 f"Name a folder or a URL, or leave it out for FLYWHEEL_LAKE, else {DEFAULT_LAKE}.",

@@ -600,4 +600,4 @@ def test_an_arm_that_can_show_no_kernel_says_why(
         "no prompt of variant bucket in round 2 shows a kernel with a score: the search has 2 of "
         "its own without one (only sessions that rank nothing: 2)" in caplog.text
     )
-    assert "arm none" not in caplog.text
+    assert "variant none" not in caplog.text

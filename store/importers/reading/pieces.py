@@ -705,7 +705,7 @@ def run_import(
     """
     if path is not None and getattr(module, "TAKES_PATH", True) and not path.exists():
         near = next(parent for parent in path.absolute().parents if parent.exists())
-        raise ImportFailed(f"{path} does not exist", f"{near} exists.")
+        raise ImportFailed(f"{path} does not exist", f"Check the path; {near} exists.")
     stored: list[str] = []
     skipped = 0
     refused: dict[str, RowsRejected] = {}
