@@ -43,6 +43,7 @@ class Panel:
     name: str
     """File of the page's folder in `sql/`; also the name in addresses."""
     values: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    """Values of the question's placeholders, beside those of the page."""
     file: Path | None = None
     """File of the question, if it belongs to another folder than the page's."""
     title: str | None = None
@@ -110,6 +111,8 @@ class Page:
 
     title: str
     panels: Sequence[Panel]
+    values: Mapping[str, Value] = field(default_factory=dict[str, Value])
+    """Values of placeholders in the questions of all panels."""
     blocks: Sequence[Block] = ()
     """Shown below the panels."""
     kind: str = ""
@@ -301,16 +304,18 @@ class View:
         """Return the column that a panel's table is sorted by; `-column` is descending."""
         return self.get(f"sort.{panel.name}")
 
-    async def ask(self, panel: Panel, folder: str, *, whole: bool = False) -> SectionTable:
+    async def ask(
+        self, page: Page, panel: Panel, folder: str, *, whole: bool = False
+    ) -> SectionTable:
         """Return the rows of a page of a panel, or with `whole` as many as an export has."""
         file = panel.file or SQL / folder / f"{panel.name}.sql"
-        question = bind_question(file, panel.values)
+        question = bind_question(file, {**page.values, **panel.values})
         sort = self.get_sort(panel)
         ordered = order_by(question.sql, sort) if sort else question.sql
         rows = EXPORTED_ROWS if whole else panel.rows
-        page = 1 if whole else self.get_page(panel)
+        number = 1 if whole else self.get_page(panel)
         snapshot = self.snapshot if panel.snapshot is None else panel.snapshot
-        table = await self._reader.ask(snapshot, limit(ordered, rows, page))
+        table = await self._reader.ask(snapshot, limit(ordered, rows, number))
         has_more = table.num_rows > rows
         return SectionTable(
             question=question, sql=ordered, table=table.slice(0, rows), has_more=has_more
@@ -325,6 +330,14 @@ class View:
     async def one(self, name: str, **values: Value) -> Row | None:
         """Return the first row of a question that is not a panel, or None."""
         return next(iter(await self.rows(name, **values)), None)
+
+    async def find(self, kind: str, hint: str) -> Row:
+        """Return the row of what the path names; raises UnknownName, with a hint, without one."""
+        named = self.parts[kind]
+        row = await self.one(f"{kind}/head", **{kind: named})
+        if row is None:
+            raise UnknownName(f"no {kind} {named[:80]}", hint)
+        return row
 
 
 ALL = "all"

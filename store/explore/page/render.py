@@ -62,7 +62,9 @@ async def stream_page(
         folder: Folder of `sql/` with the questions of its panels.
         site: Values that all pages show: menu, lake, version.
     """
-    asked = [asyncio.create_task(_render_panel(view, panel, folder, site)) for panel in page.panels]
+    asked = [
+        asyncio.create_task(_render_panel(view, page, panel, folder, site)) for panel in page.panels
+    ]
     try:
         yield render_template("page_start", view=view, page=page, **site)
         for task in asked:
@@ -76,9 +78,11 @@ async def stream_page(
         await asyncio.gather(*asked, return_exceptions=True)
 
 
-async def _render_panel(view: View, panel: Panel, folder: str, site: Mapping[str, Any]) -> str:
+async def _render_panel(
+    view: View, page: Page, panel: Panel, folder: str, site: Mapping[str, Any]
+) -> str:
     try:
-        answer = await view.ask(panel, folder)
+        answer = await view.ask(page, panel, folder)
         return await asyncio.to_thread(_show_answer, view, panel, answer, site)
     except FlywheelError as error:
         return render_template("panel_error", panel=panel, error=error)

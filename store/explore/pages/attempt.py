@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from urllib.parse import quote, urlencode
 
-from store.errors import UnknownName
 from store.explore.page.answers import show_times
 from store.explore.page.model import Fact, Page, Panel, Row, Told, View
 from store.explore.page.texts import show_messages
@@ -14,10 +13,7 @@ PATH = "/attempt/{attempt}"
 
 async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
-    attempt = await view.one("attempt/head", attempt=view.parts["attempt"])
-    if attempt is None:
-        raise UnknownName(f"no attempt {view.parts['attempt'][:80]}", "See the answers of a run.")
-    values = {"attempt": attempt["generation_id"]}
+    attempt = await view.find("attempt", "See the answers of a run.")
     run, kernel = attempt["run_id"], attempt["kernel_id"]
     links: list[tuple[str, str]] = []
     if attempt["trajectory_id"]:
@@ -44,14 +40,13 @@ async def build(view: View) -> Page:
             Fact(name="Answer tokens", text=attempt["completion_tokens"]),
         ],
         links=links,
+        values={"attempt": attempt["generation_id"]},
         panels=[
-            Panel(name="outcome", values=values, tell=_tell_outcome, is_required=True),
-            Panel(name="exemplars", values=values),
-            Panel(name="completion", values=values, template="messages", table="none",
-                  prepare=show_messages),
-            Panel(name="prompt", values=values, template="messages", table="none",
-                  prepare=show_messages),
-            Panel(name="group", values=values),
+            Panel(name="outcome", tell=_tell_outcome, is_required=True),
+            Panel(name="exemplars"),
+            Panel(name="completion", template="messages", table="none", prepare=show_messages),
+            Panel(name="prompt", template="messages", table="none", prepare=show_messages),
+            Panel(name="group"),
         ],
     )  # fmt: skip
 

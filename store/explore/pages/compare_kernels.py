@@ -23,19 +23,18 @@ async def build(view: View) -> Page:
         )
         return Page(title="Compare two kernels", intro=intro, choices=choices, panels=[])
     a, b = await asyncio.gather(*(find_kernel(view, text or "") for text in given))
-    both = {"a": a, "b": b}
-    pair = {"kernel": b, "other": a, "reference": None}
+    changed = SQL / "kernel"
     return Page(
         title=f"Kernels {a[:12]} and {b[:12]}",
         choices=choices,
+        values={"a": a, "b": b, "kernel": b, "other": a, "reference": None},
         panels=[
-            Panel(name="change", values=pair, file=SQL / "kernel" / "change.sql",
-                  title="Change in time, from A to B", tell=tell_change, table="folded",
-                  is_required=True),
-            Panel(name="sides", values=both),
-            Panel(name="verdicts", values=both),
-            Panel(name="diff", values=pair, file=SQL / "kernel" / "diff.sql", rows=1,
-                  title="Changes from A to B", template="diff", table="none", prepare=show_diff),
+            Panel(name="change", file=changed / "change.sql", title="Change in time, from A to B",
+                  tell=tell_change, table="folded", is_required=True),
+            Panel(name="sides"),
+            Panel(name="verdicts"),
+            Panel(name="diff", file=changed / "diff.sql", rows=1, title="Changes from A to B",
+                  template="diff", table="none", prepare=show_diff),
         ],
     )  # fmt: skip
 

@@ -36,15 +36,15 @@ async def build(view: View) -> Page:
         intro = "Choose two rows, or give the ids of two runs or their first characters."
         return Page(title="Compare two runs", intro=intro, choices=choices, panels=[runs])
     a, b = [(await find_run(view, text or ""))["run_id"] for text in given]
-    values = {"a": a, "b": b}
     return Page(
         title=f"Runs {a[:8]} and {b[:8]}",
         choices=choices,
+        values={"a": a, "b": b},
         panels=[
-            Panel(name="curves", values=values, tell=_tell_curves, table="folded", rows=CHART_ROWS),
-            Panel(name="tasks", values=values, tell=_tell_tasks, table="folded"),
-            Panel(name="options", values=values),
-            Panel(name="sides", values=values),
+            Panel(name="curves", tell=_tell_curves, table="folded", rows=CHART_ROWS),
+            Panel(name="tasks", tell=_tell_tasks, table="folded"),
+            Panel(name="options"),
+            Panel(name="sides"),
         ],
     )
 

@@ -35,16 +35,16 @@ async def build(view: View) -> Page:
         )
     ends = [await view.resolve(first), await view.resolve(view.get("b"))]
     a, b = min(ends), max(ends)
-    values = {"a": a, "b": b}
     tab = view.choose_tab(*_TABS)
     if tab == "rows":
         panels = [
-            Panel(name="added", values=values, snapshot=b, is_required=True,
-                  tell=functools.partial(tell_changes, a)),
-            Panel(name="commits", values=values, snapshot=b, rows=20),
-        ]  # fmt: skip
+            Panel(
+                name="added", snapshot=b, is_required=True, tell=functools.partial(tell_changes, a)
+            ),
+            Panel(name="commits", snapshot=b, rows=20),
+        ]
     elif tab == "records":
-        panels = [Panel(name="records", values=values, snapshot=b, is_required=True)]
+        panels = [Panel(name="records", snapshot=b, is_required=True)]
     else:
         panels = [
             Panel(name="after", snapshot=b, title=f"Leaderboard at snapshot {b}",
@@ -53,5 +53,10 @@ async def build(view: View) -> Page:
                   file=_LEADERBOARD, is_required=True),
         ]  # fmt: skip
     return Page(
-        title=f"Snapshots {a} and {b}", links=_LINKS, tabs=_TABS, choices=choices, panels=panels
+        title=f"Snapshots {a} and {b}",
+        links=_LINKS,
+        tabs=_TABS,
+        choices=choices,
+        values={"a": a, "b": b},
+        panels=panels,
     )

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from store.errors import FlywheelError, UnknownName
+from store.errors import FlywheelError
 from store.explore.page.model import Block, Fact, Page, Panel, Row, Told, View
 from store.explore.page.texts import Message, cut_message
 
@@ -109,22 +109,19 @@ _ROWS = 2
 
 async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
-    dataset = await view.one("dataset/head", dataset=view.parts["dataset"])
-    if dataset is None:
-        raise UnknownName(f"no dataset {view.parts['dataset'][:80]}", "See Datasets.")
-    values = {"dataset": dataset["dataset_id"]}
+    dataset = await view.find("dataset", "See Datasets.")
     tab = view.choose_tab(*_TABS)
     blocks: list[Block] = []
     if tab == "rows":
         blocks = [await _build_rows(view, dataset)]
         panels = [
-            Panel(name="leakage", values=values, tell=_tell_leakage, table="folded"),
-            Panel(name="rows", values=values, rows=25, hidden=("dataset_id",), table="folded"),
+            Panel(name="leakage", tell=_tell_leakage, table="folded"),
+            Panel(name="rows", rows=25, hidden=("dataset_id",), table="folded"),
         ]
     elif tab == "leakage":
         panels = [
-            Panel(name="leakage", values=values, tell=_tell_leakage, is_required=True),
-            Panel(name="policies", values=values),
+            Panel(name="leakage", tell=_tell_leakage, is_required=True),
+            Panel(name="policies"),
         ]
     else:
         # If there are no files, the recipe says the same.
@@ -134,7 +131,7 @@ async def build(view: View) -> Page:
             )
             card = card[:_MOST_CARD_CHARACTERS]
             blocks = [Block(name="readme", title="Card", template="text", content=card)]
-        panels = [Panel(name="recipe", values=values, rows=100, is_required=True)]
+        panels = [Panel(name="recipe", rows=100, is_required=True)]
     return Page(
         kind="Dataset",
         title=dataset["name"],
@@ -148,6 +145,7 @@ async def build(view: View) -> Page:
         ],
         tabs=_TABS,
         blocks=blocks,
+        values={"dataset": dataset["dataset_id"]},
         panels=panels,
     )
 

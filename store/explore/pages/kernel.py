@@ -52,16 +52,34 @@ async def build(view: View) -> Page:
     values: dict[str, Any] = {"kernel": kernel_id}
     choices: Sequence[Choice] = ()
     if tab == "changes":
-        choices, panels = await _build_changes(view, kernel, *parents)
+        # The diff against the parent, the reference, or the kernel in the address.
+        parent = parents[0]
+        usual = _REFERENCE if parent is None else _PARENT
+        label = "Changes against (parent, reference or the id of a kernel)"
+        choices = [Choice(name="against", label=label, placeholder=usual)]
+        against = view.get("against", usual) or usual
+        other: str | None = None
+        if against == _PARENT and parent is not None:
+            other = parent["kernel_id"]
+        elif against not in (_PARENT, _REFERENCE):
+            other = await find_kernel(view, against)
+        reference = kernel["task_id"] or "" if other is None else None
+        values |= {"other": other, "reference": reference}
+        title = f"Changes against {f'kernel {other[:12]}' if other else 'the reference'}"
+        panels = [
+            *([Panel(name="change")] if other else []),
+            Panel(name="diff", title=title, template="diff", table="none", prepare=show_diff,
+                  is_required=True, rows=1),
+        ]  # fmt: skip
     elif tab == "timings":
         choices = await list_choices(view, "device", "clock", "precision")
-        timed = values | {one.name: view.choose(one) for one in choices}
+        values |= {one.name: view.choose(one) for one in choices}
         panels = [
-            Panel(name="sessions", values=timed, tell=tell_sessions, rows=60, is_required=True,
-                  table="folded", hidden=("samples_ms", "blocks", "session_id")),
-            Panel(name="roofline", values=timed),
-            Panel(name="speedups", values=timed, table="folded", rows=200),
-            Panel(name="analyses", values=values, template="analyses", table="none", rows=3),
+            Panel(name="sessions", tell=tell_sessions, rows=60, is_required=True, table="folded",
+                  hidden=("samples_ms", "blocks", "session_id")),
+            Panel(name="roofline"),
+            Panel(name="speedups", table="folded", rows=200),
+            Panel(name="analyses", template="analyses", table="none", rows=3),
         ]  # fmt: skip
     elif tab == "lineage":
 
@@ -77,21 +95,20 @@ async def build(view: View) -> Page:
 
         names = ("parents", "children", "origins", "prompts", "datasets")
         panels = [
-            Panel(name="graph", values=values, tell=tell_lineage, rows=60, table="none"),
-            *(Panel(name=name, values=values, rows=25) for name in names),
+            Panel(name="graph", tell=tell_lineage, rows=60, table="none"),
+            *(Panel(name=name, rows=25) for name in names),
         ]
     else:
         marks = await view.rows("kernel/marks", kernel=kernel_id)
         panels = [
-            Panel(name="answer", values=values, tell=tell_speedups, table="folded",
-                  is_required=True),
-            Panel(name="withheld", values=values),
-            Panel(name="findings", values=values, template="findings", table="none"),
-            Panel(name="code", values=values, template="code", table="none",
-                  prepare=functools.partial(show_code, marks=marks), rows=10),
-            Panel(name="shapes", values=values, tell=_tell_shapes),
-            Panel(name="claims", values=values, table="folded"),
-            Panel(name="verdicts", values=values, table="folded"),
+            Panel(name="answer", tell=tell_speedups, table="folded", is_required=True),
+            Panel(name="withheld"),
+            Panel(name="findings", template="findings", table="none"),
+            Panel(name="code", template="code", table="none", rows=10,
+                  prepare=functools.partial(show_code, marks=marks)),
+            Panel(name="shapes", tell=_tell_shapes),
+            Panel(name="claims", table="folded"),
+            Panel(name="verdicts", table="folded"),
         ]  # fmt: skip
     return Page(
         kind="Kernel",
@@ -112,6 +129,7 @@ async def build(view: View) -> Page:
         ],
         tabs=_TABS,
         choices=choices,
+        values=values,
         panels=panels,
     )  # fmt: skip
 
@@ -122,32 +140,6 @@ async def find_kernel(view: View, text: str) -> str:
     return choose_id(
         "kernel", text, [row["kernel_id"] for row in found], "Search for it at the top."
     )
-
-
-async def _build_changes(
-    view: View, kernel: Row, parent: Row | None
-) -> tuple[Sequence[Choice], list[Panel]]:
-    """Return the diff against the parent, the reference, or the kernel in the address."""
-    kernel_id = kernel["kernel_id"]
-    usual = _REFERENCE if parent is None else _PARENT
-    choice = Choice(
-        name="against", label="Changes against (parent, reference or the id of a kernel)",
-        placeholder=usual,
-    )  # fmt: skip
-    against = view.get("against", usual) or usual
-    other: str | None = None
-    if against == _PARENT and parent is not None:
-        other = parent["kernel_id"]
-    elif against not in (_PARENT, _REFERENCE):
-        other = await find_kernel(view, against)
-    values: dict[str, Any] = {"kernel": kernel_id, "other": other, "reference": None}
-    if other is None:
-        values["reference"] = kernel["task_id"] or ""
-    name = f"kernel {other[:12]}" if other else "the reference"
-    change = [Panel(name="change", values=values)] if other else []
-    show = Panel(name="diff", values=values, title=f"Changes against {name}", template="diff",
-                 table="none", prepare=show_diff, is_required=True, rows=1)  # fmt: skip
-    return [choice], [*change, show]
 
 
 def tell_speedups(rows: list[Row]) -> Told:

@@ -56,27 +56,21 @@ async def build(view: View) -> Page:
         "task_level": None if values["level"] == ALL else values["level"],
         "author": None if values["policy"] == ANY else values["policy"],
     }
-    curves = values | {"policy": values["policy"] or ANY}
     # Rankings use one clock and one precision for each task. Any other has a table of its own.
     ranks = values["clock"] is None and values["precision"] is None
-    by_clock = Panel(name="by_clock", values=values, rows=25, table="folded")
+    by_clock = Panel(name="by_clock", rows=25, table="folded")
     return Page(
         title="Leaderboards",
         choices=choices,
+        values=values,
         panels=[
-            Panel(
-                name="ranking", values=values, rows=25, file=None if ranks else _BY_CLOCK,
-                tell=_tell_ranking, is_required=True,
-            ),
-            Panel(
-                name="distribution", values=values, tell=tell_distribution, table="folded",
-                rows=2 * CHART_ROWS, is_wide=False,
-            ),
-            Panel(
-                name="fast_p", values=curves, tell=tell_fast_p, table="folded",
-                rows=CHART_ROWS, is_wide=False,
-            ),
-            Panel(name="best", values=values, rows=25, tell=tell_best, compares="kernels"),
+            Panel(name="ranking", rows=25, file=None if ranks else _BY_CLOCK, tell=_tell_ranking,
+                  is_required=True),
+            Panel(name="distribution", tell=tell_distribution, table="folded",
+                  rows=2 * CHART_ROWS, is_wide=False),
+            Panel(name="fast_p", values={"policy": values["policy"] or ANY}, tell=tell_fast_p,
+                  table="folded", rows=CHART_ROWS, is_wide=False),
+            Panel(name="best", rows=25, tell=tell_best, compares="kernels"),
             *([by_clock] if ranks else []),
         ],
     )  # fmt: skip

@@ -24,7 +24,6 @@ async def build(view: View) -> Page:
     seen = max(view.snapshot - 1, 0) if view.last_seen is None else view.last_seen
     since = min(seen if named is None else await view.resolve(named), view.snapshot)
     visit = ", your last visit" if named is None and view.last_seen is not None else ""
-    between = {"a": since, "b": view.snapshot}
     return Page(
         title="Kernel history",
         facts=[
@@ -34,9 +33,10 @@ async def build(view: View) -> Page:
         ],
         links=[(f"/compare/snapshots?a={since}", "Compare in full")],
         choices=[choice],
+        values={"a": since, "b": view.snapshot},
         panels=[
             Panel(
-                name="changes", values=between, file=_BETWEEN / "added.sql", table="folded",
+                name="changes", file=_BETWEEN / "added.sql", table="folded",
                 title=f"New since snapshot {since}{visit}",
                 tell=functools.partial(tell_changes, since), is_required=True,
             ),

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 
-from store.errors import UnknownName
 from store.explore.page.answers import tell_correct
 from store.explore.page.model import Fact, Page, Panel, View
 from store.explore.page.texts import show_messages
@@ -14,10 +13,7 @@ PATH = "/prompt/{prompt}"
 
 async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
-    prompt = await view.one("prompt/head", prompt=view.parts["prompt"])
-    if prompt is None:
-        raise UnknownName(f"no prompt {view.parts['prompt'][:80]}", "See the answers of a run.")
-    values = {"prompt": prompt["prompt_id"]}
+    prompt = await view.find("prompt", "See the answers of a run.")
     task = prompt["task_id"]
     return Page(
         kind="Prompt",
@@ -27,12 +23,15 @@ async def build(view: View) -> Page:
             Fact(name="Purpose", text=prompt["purpose"]),
             Fact(name="First seen", text=f"{prompt['created_at']:%Y-%m-%d %H:%M} UTC"),
         ],
+        values={"prompt": prompt["prompt_id"]},
         panels=[
-            Panel(name="answers", values=values, table="folded",
-                  tell=functools.partial(tell_correct, "answers to this prompt")),
-            Panel(name="exemplars", values=values, rows=20),
-            Panel(name="messages", values=values, template="messages", table="none",
-                  prepare=show_messages),
-            Panel(name="datasets", values=values, rows=20),
+            Panel(
+                name="answers",
+                table="folded",
+                tell=functools.partial(tell_correct, "answers to this prompt"),
+            ),
+            Panel(name="exemplars", rows=20),
+            Panel(name="messages", template="messages", table="none", prepare=show_messages),
+            Panel(name="datasets", rows=20),
         ],
-    )  # fmt: skip
+    )

@@ -16,7 +16,7 @@ from store.explore.page.answers import (
     tell_statuses,
     tell_tokens,
 )
-from store.explore.page.model import CHART_ROWS, REPORT, Choice, Fact, Page, Panel, Row, View
+from store.explore.page.model import CHART_ROWS, REPORT, Choice, Fact, Page, Panel, Row, Value, View
 from store.explore.page.texts import TOKEN_COLORS, show_tokens
 
 PATH = "/run/{run}"
@@ -37,7 +37,7 @@ async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
     run = await find_run(view, view.parts["run"])
     run_id = run["run_id"]
-    values = {"run": run_id}
+    values: dict[str, Value] = {"run": run_id}
     ended, state = run["ended_at"], await view.find_run_state(run)
     runs = state == "running" or state.startswith("open on another host")
     tab = view.choose_tab(*_TABS)
@@ -48,42 +48,56 @@ async def build(view: View) -> Page:
             Choice(name="status", label="Verdict", placeholder="any"),
             Choice(name="task", label="Task", placeholder="any"),
         ]
-        chosen = {one.name: view.choose(one) for one in choices}
-        number = _find_number(chosen["step"] or "")
-        panels = [
-            Panel(
-                name="attempts",
-                values=values | chosen | {"step": number},
-                is_required=True,
-                tell=functools.partial(tell_correct, "answers below"),
-                compares="kernels",
-            ),
-        ]
+        values |= {one.name: view.choose(one) for one in choices}
+        values["step"] = _find_number(str(values["step"] or ""))
+        tell = functools.partial(tell_correct, "answers below")
+        panels = [Panel(name="attempts", is_required=True, tell=tell, compares="kernels")]
     elif tab == "evaluations":
         panels = [
-            Panel(name="evaluations", values=values, tell=_VERDICTS, is_required=True),
-            Panel(name="judged", values=values, compares="kernels"),
+            Panel(name="evaluations", tell=_VERDICTS, is_required=True),
+            Panel(name="judged", compares="kernels"),
         ]
     elif tab == "options":
         panels = [
-            Panel(name="options", values=values, template="options", table="none", rows=500),
-            Panel(name="products", values=values),
+            Panel(name="options", template="options", table="none", rows=500),
+            Panel(name="products"),
         ]
     elif run["kind"] in SAMPLING:
-        panels = _list_progress(run_id)
+        panels = [
+            Panel(name="learning", file=REPORT / "run_learning.sql", rows=CHART_ROWS,
+                  table="folded", tell=tell_learning, is_required=True),
+            Panel(name="best_so_far", file=REPORT / "run_best_so_far.sql", rows=CHART_ROWS,
+                  table="folded", tell=tell_best_so_far, is_wide=False),
+            Panel(name="metrics", file=REPORT / "run_metrics.sql", rows=5 * CHART_ROWS,
+                  table="none", tell=tell_metrics, is_wide=False),
+            Panel(name="bests", rows=15, tell=tell_bests, compares="kernels"),
+            Panel(name="steps", rows=15),
+            Panel(name="costs", file=REPORT / "run_costs.sql", tell=tell_costs),
+            Panel(name="products"),
+        ]  # fmt: skip
         newest = await view.one("run/newest_rollouts", run=run_id)
         if newest is not None:
             choices = [
                 Choice(name="step", label="Step of the tokens", placeholder="newest"),
                 Choice(name="color", label="Color", options=TOKEN_COLORS, default=TOKEN_COLORS[0]),
             ]
-            panels[1:1] = _list_rollouts(view, newest, choices)
+            chosen, color = (view.choose(choice) for choice in choices)
+            # No step has the number -1.
+            asked = -1 if (at := _find_number(chosen or "")) is None else at
+            step = asked if chosen else newest["step"]
+            values |= {"step": step, "no_step": 1 if step is None else None}
+            values["first"] = None if newest["step"] is None else newest["step"] - _ROLLOUT_STEPS
+            panels[1:1] = [
+                Panel(name="rollouts", rows=CHART_ROWS, table="folded", tell=tell_rollouts),
+                Panel(name="tokens", rows=3, table="none", template="tokens", tell=tell_tokens,
+                      prepare=functools.partial(show_tokens, str(color)), is_required=True),
+            ]  # fmt: skip
     else:  # other runs have no steps
         panels = [
-            Panel(name="evaluations", values=values, tell=_VERDICTS, table="folded"),
-            Panel(name="judged", values=values, rows=15, compares="kernels"),
-            Panel(name="products", values=values),
-            Panel(name="options", values=values, template="options", table="none", rows=500),
+            Panel(name="evaluations", tell=_VERDICTS, table="folded"),
+            Panel(name="judged", rows=15, compares="kernels"),
+            Panel(name="products"),
+            Panel(name="options", template="options", table="none", rows=500),
         ]
     return Page(
         kind=f"{run['kind'].capitalize()} run",
@@ -99,25 +113,10 @@ async def build(view: View) -> Page:
         links=[(f"/compare/runs?a={run_id}", "Compare with another run")],
         tabs=_TABS,
         choices=choices,
+        values=values,
         panels=panels,
         live=runs,
     )
-
-
-def _list_rollouts(view: View, newest: Row, choices: list[Choice]) -> list[Panel]:
-    """Return the panels of a run with tokens: figures by step, and answers of one step."""
-    chosen, color = (view.choose(choice) for choice in choices)
-    # No step has the number -1.
-    step = newest["step"] if not chosen else -1 if (at := _find_number(chosen)) is None else at
-    first = None if newest["step"] is None else newest["step"] - _ROLLOUT_STEPS
-    values = {"run": newest["run_id"]}
-    return [
-        Panel(name="rollouts", values=values | {"first": first}, rows=CHART_ROWS, table="folded",
-              tell=tell_rollouts),
-        Panel(name="tokens", values=values | {"step": step, "no_step": 1 if step is None else None},
-              rows=3, table="none", template="tokens", tell=tell_tokens, is_required=True,
-              prepare=functools.partial(show_tokens, str(color))),
-    ]  # fmt: skip
 
 
 async def find_run(view: View, text: str) -> Row:
@@ -138,19 +137,3 @@ def _tell_end(run: Row, state: str) -> str:
     took = "" if run["seconds"] is None else f" after {run['seconds']:,.3g} s"
     error = f": {run['error']}" if run["error"] else ""
     return f"{state[0].upper()}{state[1:]}{took}{error}."
-
-
-def _list_progress(run_id: str) -> list[Panel]:
-    values = {"run": run_id}
-    return [
-        Panel(name="learning", values=values, file=REPORT / "run_learning.sql", rows=CHART_ROWS,
-              table="folded", tell=tell_learning, is_required=True),
-        Panel(name="best_so_far", values=values, file=REPORT / "run_best_so_far.sql",
-              rows=CHART_ROWS, table="folded", tell=tell_best_so_far, is_wide=False),
-        Panel(name="metrics", values=values, file=REPORT / "run_metrics.sql", rows=5 * CHART_ROWS,
-              table="none", tell=tell_metrics, is_wide=False),
-        Panel(name="bests", values=values, rows=15, tell=tell_bests, compares="kernels"),
-        Panel(name="steps", values=values, rows=15),
-        Panel(name="costs", values=values, file=REPORT / "run_costs.sql", tell=tell_costs),
-        Panel(name="products", values=values),
-    ]  # fmt: skip

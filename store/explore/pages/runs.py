@@ -16,12 +16,12 @@ async def build(view: View) -> Page:
         Choice(name="kind", label="Kind", options=kinds),
         Choice(name="q", label="Name", placeholder="part of a name"),
     ]
-    values = {one.name: view.choose(one) for one in choices}
     return Page(
         title="Runs",
         choices=choices,
+        values={one.name: view.choose(one) for one in choices},
         panels=[
-            Panel(name="list", values=values, tell=_tell_runs, hidden=("open_runs",),
+            Panel(name="list", tell=_tell_runs, hidden=("open_runs",),
                   is_required=True, compares="runs"),
         ],
         live=True,

@@ -20,16 +20,16 @@ async def build(view: View) -> Page:
             choices=[choice],
             panels=[Panel(name="languages")],
         )
-    values = {"q": text}
     ids = [Panel(name="kernels", values={"prefix": text.lower()}, rows=20, compares="kernels")]
     return Page(
         title=f"Search: {text[:80]}",
         choices=[choice],
+        values={"q": text},
         panels=[
             *(ids if set(text.lower()) <= _ID else []),
-            Panel(name="tasks", values=values, rows=20),
-            Panel(name="runs", values=values, rows=20),
-            Panel(name="code", values=values, rows=20, is_required=True),
-            Panel(name="messages", values=values, rows=20),
+            Panel(name="tasks", rows=20),
+            Panel(name="runs", rows=20),
+            Panel(name="code", rows=20, is_required=True),
+            Panel(name="messages", rows=20),
         ],
     )

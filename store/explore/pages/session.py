@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from urllib.parse import quote
 
-from store.errors import UnknownName
 from store.explore.page import charts
 from store.explore.page.answers import tell_correct
 from store.explore.page.model import Fact, Page, Panel, Row, Told, View
@@ -18,21 +17,19 @@ _STEPS = 15
 
 async def build(view: View) -> Page:
     """Return the page; raises UnknownName."""
-    session = await view.one("session/head", session=view.parts["session"])
-    if session is None:
-        raise UnknownName(f"no session {view.parts['session'][:80]}", "See Agents.")
-    values = {"session": session["session_id"]}
+    session = await view.find("session", "See Agents.")
     task, run = session["task_id"], session["run_id"]
-    wrote = Panel(name="kernels", values=values, table="folded",
-                  tell=functools.partial(tell_correct, "kernels of this session"))  # fmt: skip
+    tell_kernels = functools.partial(tell_correct, "kernels of this session")
+    panels = [Panel(name="kernels", table="folded", tell=tell_kernels)]
     if view.choose_tab(*_TABS) == "steps":
-        panels = [wrote, Panel(name="steps", values=values, template="steps", table="none",
-                        prepare=show_steps, rows=_STEPS, is_required=True)]  # fmt: skip
+        panels.append(
+            Panel(name="steps", template="steps", table="none", prepare=show_steps, rows=_STEPS,
+                  is_required=True)
+        )  # fmt: skip
     else:
-        panels = [
-            wrote,
-            Panel(name="tools", values=values, tell=_tell_tools, table="folded", is_required=True),
-            Panel(name="subagents", values=values),
+        panels += [
+            Panel(name="tools", tell=_tell_tools, table="folded", is_required=True),
+            Panel(name="subagents"),
         ]
     links: list[tuple[str, str]] = []
     if session["parent_session_id"]:
@@ -56,6 +53,7 @@ async def build(view: View) -> Page:
         ],
         links=links,
         tabs=_TABS,
+        values={"session": session["session_id"]},
         panels=panels,
     )
 

@@ -12,11 +12,11 @@ async def build(view: View) -> Page:
     """Return the page."""
     text = Choice(name="q", label="Task or harness", placeholder="part of a name")
     choices = [text, *await list_choices(view, "policy")]
-    values = {one.name: view.choose(one) for one in choices}
     return Page(
         title="Sessions of agents",
         choices=choices,
-        panels=[Panel(name="list", values=values, tell=_tell, is_required=True)],
+        values={one.name: view.choose(one) for one in choices},
+        panels=[Panel(name="list", tell=_tell, is_required=True)],
     )
 
 

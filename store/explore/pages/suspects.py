@@ -27,11 +27,12 @@ async def build(view: View) -> Page:
         title="Suspects",
         intro="Findings of detectors, their evidence, and what was decided.",
         choices=choices,
+        values=values | {"confidence": confidence},
         panels=[
-            Panel(name="groups", values=values | {"confidence": confidence}, rows=25,
-                  tell=functools.partial(_tell_groups, values["standing"]), is_required=True),
-            Panel(name="findings", values=values | {"confidence": confidence}, rows=10,
-                  template="evidence", table="none", prepare=_show_evidence),
+            Panel(name="groups", rows=25, is_required=True,
+                  tell=functools.partial(_tell_groups, values["standing"])),
+            Panel(name="findings", rows=10, template="evidence", table="none",
+                  prepare=_show_evidence),
             Panel(name="classes", tell=tell_findings, table="folded"),
         ],
     )  # fmt: skip

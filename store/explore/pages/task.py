@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -48,20 +47,44 @@ async def build(view: View) -> Page:
     trivial = "an answer without work passes it" if task["degenerate"] else ""
     choices: list[Choice] = []
     if tab == "kernels":
-        choices, chosen = await _choose(view, task["task_id"])
-        panels = _list_kernel_panels(view, values | chosen)
+        here = places = await view.rows("task/places", task=task["task_id"])
+        timed_by = {one.name: one.options for one in await list_choices(view, "clock", "precision")}
+        # What was timed: the default of each filter is what ranks by the filters before it.
+        for name in ("device", "baseline", "clock", "precision"):
+            options = timed_by.get(name) or list(dict.fromkeys(row[name] for row in places))
+            default = here[0][name] if here else None
+            choice = Choice(name=name, label=name.capitalize(), options=options, default=default)
+            chosen = view.choose(choice)
+            here = [row for row in here if row[name] == chosen] or here
+            choices.append(choice)
+        choices += [
+            Choice(name=name, label=label, placeholder="any")
+            for name, label in (
+                ("policy", "Author"), ("language", "Language"), ("lines", "At most lines")
+            )
+        ]  # fmt: skip
+        values |= {one.name: view.choose(one) for one in choices}
+        lines = values["lines"] or ""
+        values["lines"] = int(lines) if lines.isdecimal() else None
+        panels = [
+            Panel(name="race", tell=functools.partial(_tell_race, view, values), table="folded",
+                  rows=2 * CHART_ROWS, is_required=True),
+        ]  # fmt: skip
+        if values["device"] is not None:  # something was timed
+            panels.append(Panel(name="ranking", rows=25, compares="kernels"))
+        panels.append(Panel(name="attempts", rows=25, compares="kernels"))
     elif tab == "claims":
         panels = [
-            Panel(name="claims", values=values, tell=_tell_claims, table="folded",
-                  rows=CHART_ROWS, is_required=True),
-            Panel(name="unmeasured_claims", values=values),
+            Panel(name="claims", tell=_tell_claims, table="folded", rows=CHART_ROWS,
+                  is_required=True),
+            Panel(name="unmeasured_claims"),
         ]  # fmt: skip
     else:
         panels = [
-            Panel(name="reference", values=values, template="code", table="none",
+            Panel(name="reference", template="code", table="none",
                   prepare=functools.partial(show_code, marks=())),
-            Panel(name="workloads", values=values),
-            Panel(name="labels", values=values),
+            Panel(name="workloads"),
+            Panel(name="labels"),
         ]  # fmt: skip
     return Page(
         kind="Task",
@@ -76,49 +99,9 @@ async def build(view: View) -> Page:
         ],
         tabs=_TABS,
         choices=choices,
+        values=values,
         panels=panels,
     )
-
-
-async def _choose(view: View, task_id: str) -> tuple[list[Choice], dict[str, str | None]]:
-    """Return the filters of the kernels, and their values."""
-    places = await view.rows("task/places", task=task_id)
-    timed_by = await list_choices(view, "clock", "precision")
-    choices = [
-        *_list_places(view, places, {one.name: one.options or () for one in timed_by}),
-        Choice(name="policy", label="Author", placeholder="any"),
-        Choice(name="language", label="Language", placeholder="any"),
-        Choice(name="lines", label="At most lines", placeholder="any"),
-    ]
-    values = {one.name: view.choose(one) for one in choices}
-    if values["lines"] is not None and not values["lines"].isdecimal():
-        values["lines"] = None
-    return choices, values
-
-
-def _list_places(view: View, places: list[Row], options: dict[str, Sequence[str]]) -> list[Choice]:
-    """Return the filters for what was timed; the default is what ranks by the filters before it."""
-    choices: list[Choice] = []
-    here = places
-    for name in ("device", "baseline", "clock", "precision"):
-        timed = options.get(name) or list(dict.fromkeys(row[name] for row in places))
-        default = here[0][name] if here else None
-        choice = Choice(name=name, label=name.capitalize(), options=timed, default=default)
-        chosen = view.choose(choice)
-        here = [row for row in here if row[name] == chosen] or here
-        choices.append(choice)
-    return choices
-
-
-def _list_kernel_panels(view: View, values: dict[str, Any]) -> list[Panel]:
-    narrowed = values | {"lines": int(values["lines"]) if values["lines"] else None}
-    panels = [
-        Panel(name="race", values=values, tell=functools.partial(_tell_race, view, values),
-              table="folded", rows=2 * CHART_ROWS, is_required=True),
-    ]  # fmt: skip
-    if values["device"] is not None:  # something was timed
-        panels.append(Panel(name="ranking", values=narrowed, rows=25, compares="kernels"))
-    return [*panels, Panel(name="attempts", values=narrowed, rows=25, compares="kernels")]
 
 
 def _tell_race(view: View, values: dict[str, Any], rows: list[Row]) -> Told:

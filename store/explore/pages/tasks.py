@@ -13,13 +13,11 @@ async def build(view: View) -> Page:
     """Return the page."""
     text = Choice(name="q", label="Name", placeholder="part of a name or title")
     choices = [text, *await list_choices(view, "suite", "level", "family")]
-    values = {one.name: view.choose(one) for one in choices}
     return Page(
         title="Tasks",
         choices=choices,
-        panels=[
-            Panel(name="list", values=values, tell=_tell_tasks, hidden=("timed",), is_required=True)
-        ],
+        values={one.name: view.choose(one) for one in choices},
+        panels=[Panel(name="list", tell=_tell_tasks, hidden=("timed",), is_required=True)],
     )
 
 

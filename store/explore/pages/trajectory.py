@@ -16,17 +16,16 @@ _TURNS = 3
 async def build(view: View) -> Page:
     """Return the page."""
     trajectory = view.get("id") or ""
-    values = {"trajectory": trajectory}
     session = await view.one("session/head", session=trajectory)
     link = f"/session/{quote(trajectory, safe='')}"
     return Page(
         links=[(link, "The session of the agent, step by step")] if session else (),
         kind="Trajectory",
         title=trajectory[:40] or "Trajectory",
+        values={"trajectory": trajectory},
         panels=[
-            Panel(name="turns", values=values, is_required=True,
-                  tell=functools.partial(tell_correct, "turns")),
-            Panel(name="texts", values=values, template="messages", table="none",
-                  prepare=show_messages, rows=_TURNS),
+            Panel(name="turns", is_required=True, tell=functools.partial(tell_correct, "turns")),
+            Panel(name="texts", template="messages", table="none", prepare=show_messages,
+                  rows=_TURNS),
         ],
     )  # fmt: skip

@@ -468,7 +468,7 @@ async def _export(
     panels = page.panels if panel is None else [known[panel]]
     if form == "csv":
         panels = panels[:1]
-    answers = {one.name: await view.ask(one, folder, whole=True) for one in panels}
+    answers = {one.name: await view.ask(page, one, folder, whole=True) for one in panels}
     if form == "txt":
         files = [row.get("code") for answer in answers.values() for row in answer.rows()]
         if not files or None in files:
