@@ -296,7 +296,7 @@ def explain(
             name = (cause.name or "").partition(".")[0]
             if not name or name in _OWN or util.find_spec(name) is not None:
                 return None
-            return kind(f"the package {name} is not installed", _describe_installation(name))
+            return _make_missing(name, kind)
         fault = classify(cause)
         if fault is not None:
             return _describe(fault, cause, None if place is None else str(place), kind, note)
@@ -307,13 +307,12 @@ def require_packages(*names: str) -> None:
     """Raise FlywheelError if a package is not installed, with what to install."""
     for name in names:
         if util.find_spec(name) is None:
-            raise FlywheelError(
-                f"the package {name} is not installed", _describe_installation(name)
-            )
+            raise _make_missing(name)
 
 
-def _describe_installation(module: str) -> str:
-    """Return how to install a module, from a checkout and from a wheel."""
+def _make_missing(module: str, kind: type[FlywheelError] = FlywheelError) -> FlywheelError:
+    """Return the error of a missing module, with how to install it from a checkout or a wheel."""
+    hint = f"Install it: pip install {module}"
     for line in metadata.requires("kernel-flywheel") or []:
         required, _, extra = line.partition("; extra == ")
         match = re.match(r"[\w.-]+", required)
@@ -322,8 +321,9 @@ def _describe_installation(module: str) -> str:
             continue
         of = f"[{extra}]" if extra else ""
         wheel = f"kernel_flywheel-{metadata.version('kernel-flywheel')}-py3-none-any.whl"
-        return f"Install it: pip install '.{of}' in a checkout, or pip install '{wheel}{of}'."
-    return f"Install it: pip install {module}"
+        hint = f"Install it: pip install '.{of}' in a checkout, or pip install '{wheel}{of}'."
+        break
+    return kind(f"the package {module} is not installed", hint)
 
 
 @contextmanager

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 from cyclopts import Parameter
 from cyclopts.validators import Number
 
+import store
 from store import faults
 from store.bounds import PARQUET_LIMITS, ParquetLimits, QueryLimits
-from store.commandline import echo, members
+from store.commandline import display, echo, members
 from store.commandline.display import list_rows
 from store.commandline.escape import quote_name
 from store.commandline.members import (
@@ -31,19 +32,23 @@ from store.commandline.members import (
     annotate_config,
     make_room_app,
 )
-from store.commandline.outputs import write_file
-from store.comparison.compare import RESOLUTION, By, parse_share
+from store.commandline.outputs import write_file, write_folder
+from store.comparison.compare import KEY_COLUMNS, RESOLUTION, By, parse_share
+from store.comparison.compare import compare as compare_samples
+from store.dossier import pages
 from store.errors import FIRST_ROWS, FlywheelError, UnknownName, UsageError
+from store.lake import sql_files
 from store.lake.exclusions import Inclusions, describe_left_out
-from store.lake.sql_files import find_key_columns
-from store.mcp.serving import Address, AgentLimits
+from store.lake.sql_files import find_key_columns, read_sql
+from store.mcp.serving import Address, AgentLimits, build_server
+from store.mcp.serving import serve as serve_tools
+from store.schema import catalog
 from store.schema.clocks import Clock
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    import store
     from store.lake.location import Location
 
 At: TypeAlias = Annotated[
@@ -86,8 +91,6 @@ def open_lake(
     common: Common, at: str | None = None, including: Inclusions = INCLUDING
 ) -> store.Lake:
     """Open the lake that the options name."""
-    import store
-
     return store.open(common.lake, at, include=including.views())
 
 
@@ -98,10 +101,13 @@ def locate_lake(common: Common) -> Location:
     return Location.of(common.lake)
 
 
-def print_rows(rows: pa.Table, form: str, keys: Sequence[str] = ()) -> None:
+def print_rows(
+    rows: pa.Table | Sequence[dict[str, Any]], form: str, keys: Sequence[str] = ()
+) -> None:
     """Print rows in the form that the options name."""
-    from store.commandline import display
+    import pyarrow as pa
 
+    rows = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
     display.write_rows(rows, form, keys=keys)
 
 
@@ -161,8 +167,6 @@ def query(
         )
     place = nullcontext() if out is None else write_file(out, "store query")
     with place as target, QueryProcess(common.lake, at, limits, include=including.views()) as lake:
-        from store.commandline import display  # while the process starts
-
         answer = lake.ask(statement)
         keys = find_key_columns(statement, answer.rows.column_names)
         display.write_rows(answer.rows, format, target, keys)
@@ -245,10 +249,6 @@ def views(
     name
         Name of the view to print.
     """
-    import pyarrow as pa
-
-    from store.lake import sql_files
-
     if name is not None:
         echo.print_lines(sql_files.read_view(name))
         return
@@ -256,7 +256,7 @@ def views(
         {"view": view, "about": sql_files.read_description(sql_files.read_view(view))}
         for view in sql_files.list_views()
     ]
-    print_rows(pa.Table.from_pylist(rows), format)
+    print_rows(rows, format)
 
 
 @app.command
@@ -284,11 +284,7 @@ def describe(
     find
         List the columns of all tables and views whose name or description contains the text.
     """
-    import pyarrow as pa
-
     from store.cli import reference
-    from store.lake import sql_files
-    from store.schema import catalog
 
     if find or table in sql_files.list_views():
         with open_lake(common) as lake:
@@ -303,7 +299,7 @@ def describe(
         raise FlywheelError(
             f'no column of a table or view is about "{table}"', "`store views` lists all views."
         )
-    print_rows(pa.Table.from_pylist(rows), format, ("table", "column", "type", "about"))
+    print_rows(rows, format, ("table", "column", "type", "about"))
 
 
 @app.command
@@ -357,7 +353,6 @@ def diff(
     """
     import pyarrow as pa
 
-    from store.commandline import display
     from store.upkeep import history
 
     with open_lake(common, before) as old, open_lake(common, after) as new:
@@ -446,11 +441,10 @@ def compare(
     format
         Format of the result. csv has the pairs; json has everything.
     """
-    from store.comparison.compare import KEY_COLUMNS
-    from store.comparison.compare import compare as run
-
     with open_lake(common, at, including) as lake:
-        done = run(lake, by, a, b, where=where, attempts=attempts, resolution=resolution)
+        done = compare_samples(
+            lake, by, a, b, where=where, attempts=attempts, resolution=resolution
+        )
     if format == "json":
         tables = {name: list_rows(getattr(done, name)) for name in ("pairs", "left_out_tasks")}
         echo.print_json(vars(done) | tables)
@@ -485,7 +479,6 @@ def tag_add(
     note
         Why the snapshot has a name.
     """
-    import store
     from store.upkeep import history
 
     locate_lake(common).require()
@@ -521,7 +514,6 @@ def tag_rm(name: str, /, *, note: str | None = None, common: Common = COMMON) ->
     note
         Why the tag is removed.
     """
-    import store
     from store.upkeep import history
 
     locate_lake(common).require()
@@ -564,7 +556,6 @@ def show(
         Format of the page.
     """
     from store.cli import show
-    from store.dossier import pages
 
     with open_lake(common, at) as lake:
         show.print_page(
@@ -718,17 +709,14 @@ def best(
     baseline
         Baseline that the speedups are over.
     """
-    from store.dossier.pages import choose_device, find_task, read_judged_here
-    from store.lake.sql_files import read_sql
-
     with open_lake(common, at, including) as lake:
-        task_id = None if task is None else find_task(lake, task)["task_id"]
+        task_id = None if task is None else pages.find_task(lake, task)["task_id"]
         places = lake.run("SELECT DISTINCT device FROM best_kernels ORDER BY ALL").rows()
         devices = [str(row["device"]) for row in places]
-        device = None if device is None else choose_device(device, devices)
+        device = None if device is None else pages.choose_device(device, devices)
         asked = {"task_id": task_id, "device": device, "baseline": baseline}
         rows = lake.run(read_sql(__file__, "best"), asked).arrow()
-        judged = read_judged_here(lake)
+        judged = pages.read_judged_here(lake)
         is_empty = not lake.run("FROM kernels LIMIT 1").rows()
     here = "" if judged is None else f"Of those judged here, {judged}."
     if not rows.num_rows:
@@ -809,8 +797,6 @@ def report(
         Id of a training or sampling run, or its first characters. The report then covers this run:
         learning curves, its newest best kernel with its lineage, and costs.
     """
-    import store
-    from store.commandline.outputs import write_folder
     from store.explore.report import build_report, write_report
 
     begun = time.monotonic()
@@ -885,9 +871,8 @@ def mcp(
         Read the lake at this tag, snapshot number or ISO time (default: newest at each call).
     """
     from store.mcp.lake_tools import LakeTools
-    from store.mcp.serving import build_server, serve
 
-    serve(LakeTools(locate_lake(common), at, limits), build_server, address)
+    serve_tools(LakeTools(locate_lake(common), at, limits), build_server, address)
 
 
 import_app = CommandApp(
@@ -925,12 +910,10 @@ def detect(path: Path, /, *, format: Format = "table", common: Common = COMMON) 
     format
         Format of the answer.
     """
-    import pyarrow as pa
-
     from store.importers.reading import sources
 
     importer, seen = sources.choose(path, sources.detect(path))
-    print_rows(pa.Table.from_pylist([{"importer": importer, "recognizes": seen}]), format)
+    print_rows([{"importer": importer, "recognizes": seen}], format)
 
 
 def _import_command(importer: Member) -> Callable[..., None]:
@@ -967,7 +950,6 @@ def _export_command(exporter: Member) -> Callable[..., None]:
         including: Include = INCLUDING,
         common: Common = COMMON,
     ) -> None:
-        import store
         from store.exporters.writing import run as exporting
 
         with store.open(common.lake, at, include=including.views()) as lake:
@@ -1039,7 +1021,6 @@ def publish(
     """
     from store.hub.edition_writer import LOCAL, Options
     from store.hub.publish import publish as run
-    from store.schema import catalog
 
     named = None if tables is None else tuple(tables.split(","))
     if tables == "all":
@@ -1117,7 +1098,6 @@ def pull(
     format
         Format of the result.
     """
-    from store.commandline.display import format_cell
     from store.hub.pull import pull as run
 
     done = run(common.lake, repo, limits=limits, progress=_print_step)
@@ -1131,7 +1111,7 @@ def pull(
                 f"conflict {conflict.table}: {conflict.count} rows differ in {conflict.columns}"
             )
             for example in conflict.examples:
-                echo.print_result(f"  {format_cell(example)}")
+                echo.print_result(f"  {display.format_cell(example)}")
         added = ", ".join(f"{table} +{count}" for table, count in done.rows.items())
         echo.print_result(
             f"{added or 'nothing new'} ({done.there} rows there already) from {done.repo}@"
@@ -1149,8 +1129,6 @@ def _print_step(text: str) -> None:
 @app.command
 def init(*, common: Common = COMMON) -> None:
     """Create a lake, or add the tables and columns that catalog.yaml has and the lake lacks."""
-    import store
-
     with store.writer(common.lake, author="store init") as writer:
         snapshot = writer.flush()
         echo.print_result(f"lake at {writer.location.url}, snapshot {snapshot}")
@@ -1183,14 +1161,12 @@ def check(
     format
         Format of the list of problems.
     """
-    import pyarrow as pa
-
     from store.upkeep import integrity
 
     with echo.show_progress(quiet=common.quiet) as show:
         report = integrity.inspect(locate_lake(common), show, full=full)
     if report.problems:
-        print_rows(pa.Table.from_pylist([asdict(problem) for problem in report.problems]), format)
+        print_rows([asdict(problem) for problem in report.problems], format)
         echo.print_error(FlywheelError(f"rules broken: {len(report.problems)}"))
         sys.exit(3)
     if report.is_partial:
@@ -1311,7 +1287,6 @@ def expire(
             "give either --older-than-days or --tokens", "`store expire --help` explains both."
         )
     if tokens is not None:
-        import store
         from store.exporters.writing.run import find_run
 
         with store.open(location.url) as lake:
@@ -1474,8 +1449,6 @@ def rejected(
     """
     import pyarrow as pa
 
-    import store
-    from store.schema import catalog
     from store.writing import spool
 
     location, rules = locate_lake(common), catalog.load()

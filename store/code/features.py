@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -210,41 +210,29 @@ def extract_features(kernels: pa.Table) -> pa.Table:
 
     from store.schema import catalog
 
-    schema = catalog.load().table("kernel_features").arrow_schema
+    schema = catalog.load().table("kernel_features").open_schema
     schema = schema.remove(schema.get_field_index("created_at"))
-    schema = pa.schema([column.with_nullable(True) for column in schema])
+    names = {"kernel_id", "code", "path", "other_files"}.intersection(kernels.column_names)
     batches = [
-        pa.Table.from_pylist(list(_build_rows(batch)), schema=schema)
-        for batch in kernels.to_batches(max_chunksize=_CHUNK)
+        pa.Table.from_pylist(extract_row_features(batch.to_pylist()), schema=schema)
+        for batch in kernels.select([*names]).to_batches(max_chunksize=_CHUNK)
     ]
     return pa.concat_tables(batches) if batches else schema.empty_table()
 
 
 def extract_row_features(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Return the rows of `kernel_features` of rows of `kernels`."""
-    import pyarrow as pa
-
-    from store.schema import catalog
-
-    schema = catalog.load().table("kernels").arrow_schema
-    names = ("kernel_id", "code", "path", "other_files")
-    columns = pa.schema([schema.field(name) for name in names])
-    rows = [{name: kernel.get(name) for name in names} for kernel in kernels]
-    return extract_features(pa.Table.from_pylist(rows, schema=columns)).to_pylist()
-
-
-def _build_rows(batch: pa.RecordBatch) -> Iterator[dict[str, Any]]:
-    names = {"kernel_id", "code", "path", "other_files"}.intersection(batch.schema.names)
-    kernels: list[dict[str, Any]] = batch.select([*names]).to_pylist()
     extracted = [
-        extract(one["code"], one.get("other_files"), one.get("path", "kernel.py"))
+        extract(one["code"], one.get("other_files"), one.get("path") or "kernel.py")
         for one in kernels
     ]
     signatures = compute_bands([tokens for _, tokens in extracted])
-    for kernel, (features, _), signature in zip(kernels, extracted, signatures, strict=True):
-        yield {
+    return [
+        {
             "kernel_id": kernel["kernel_id"],
             "extractor_version": EXTRACTOR_VERSION,
             **vars(features),
             "minhash_bands": signature.tolist(),
         }
+        for kernel, (features, _), signature in zip(kernels, extracted, signatures, strict=True)
+    ]

@@ -21,7 +21,8 @@ import pyarrow as pa
 
 from store import __version__
 from store.commandline.escape import quote_name
-from store.errors import ExportRefused, RowsRejected, UnknownName
+from store.errors import ExportRefused, RowsRejected
+from store.exporters.writing.run import require_device
 from store.hub import card, licenses
 from store.hub.redact import find_secret_rows
 from store.lake.reader import Lake
@@ -56,9 +57,7 @@ def write(lake: Lake, folder: Path, config: Config) -> dict[str, int]:
         )
     conditions = [f"({config.where}\n)"] if config.where else []
     if config.device is not None:
-        known = [str(row["name"]) for row in lake.run("SELECT DISTINCT name FROM devices").rows()]
-        if config.device not in known:
-            raise UnknownName.among("device", config.device, known)
+        require_device(lake, config.device)
         conditions.append("device = '{}'".format(config.device.replace("'", "''")))
     found = read_winners(lake, licensed=True, where=" AND ".join(conditions) or None)
     lines = [_explain(row) for row in found.without]
@@ -146,17 +145,8 @@ def _write_repository(
 def _render_card(
     lake: Lake, winners: TaskWinners, about: Mapping[str, Any], name: str, terms: list[str]
 ) -> str:
-    import jinja2
     import yaml
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["inert"] = card.neutralize
     simple = [part for one in terms for part in re.split(r"\s+AND\s+", one)]
     head = yaml.dump(
         {
@@ -167,7 +157,8 @@ def _render_card(
         sort_keys=False,
     )
     first: dict[str, Any] = winners.rows[0]
-    body = environment.get_template("hub_kernels.md.j2").render(
+    template = card.read_template(Path(__file__).parent / "templates" / "hub_kernels.md.j2")
+    body = template.render(
         winners=winners,
         **about,
         name=name,

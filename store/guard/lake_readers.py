@@ -172,10 +172,11 @@ class LakeReaders:
         location.require()
         self.location = location
         self.limits = limits
-        self._include = tuple(include)
         self._turns = turns or Turns()
         self._query_turns = query_turns or self._turns
-        self._lakes = Shelf(self._open_lake, self._turns.running)
+        self._lakes = Shelf(
+            lambda snapshot: Lake(location, snapshot, limits, include=include), self._turns.running
+        )
         self._processes = Shelf(
             lambda snapshot: QueryProcess(
                 location.url, snapshot, query_limits or limits, include=include
@@ -235,6 +236,3 @@ class LakeReaders:
                 return work(lake)
 
         return await self._turns.run(run)
-
-    def _open_lake(self, snapshot: int) -> Lake:
-        return Lake(self.location, snapshot, self.limits, include=self._include)

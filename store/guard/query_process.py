@@ -64,7 +64,7 @@ class QueryAnswer:
     """Number of rows that its views leave out, by the views of `exclusions.LEFT_OUT`."""
 
 
-class QueryProcess:
+class QueryProcess(contextlib.AbstractContextManager["QueryProcess"]):
     """A lake at one snapshot, read by a child process that answers one query at a time.
 
     A child that was killed, has crashed or could not answer a query is replaced at the next query,
@@ -91,9 +91,6 @@ class QueryProcess:
         self._is_open = False
         self._bounds = self.limits.find_bounds(self._folder)
         self._start()
-
-    def __enter__(self) -> QueryProcess:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

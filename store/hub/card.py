@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from store import __version__
 from store.commandline.display import format_cell
@@ -16,6 +16,9 @@ from store.hub import licenses, viewer
 from store.hub.edition_writer import CATALOG, MANIFEST, Edition
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
+
+if TYPE_CHECKING:
+    import jinja2
 
 README = "README.md"
 FIGURE = "figure.png"
@@ -78,17 +81,8 @@ def write_card(made: Edition) -> None:
 
 def render_card(lake: Lake, made: Edition) -> str:
     """Return the text of README.md."""
-    import jinja2
     import yaml
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(TEMPLATES),
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        keep_trailing_newline=True,
-    )
-    environment.filters["inert"] = neutralize
     configs: list[dict[str, Any]] = []
     for name in (*made.datasets, *made.tables):
         files = made.shards(name)
@@ -154,7 +148,7 @@ def render_card(lake: Lake, made: Edition) -> str:
         sort_keys=False,
         width=1000,
     )
-    body = environment.get_template("card.md.j2").render(
+    body = read_template(TEMPLATES / "card.md.j2").render(
         made=made,
         configs=configs,
         example=default,
@@ -176,6 +170,21 @@ def render_card(lake: Lake, made: Edition) -> str:
         figure=FIGURE,
     )
     return f"---\n{head}---\n\n{body}"
+
+
+def read_template(file: Path) -> jinja2.Template:
+    """Return a template of a card, in which the filter `inert` neutralizes foreign texts."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(file.parent),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    environment.filters["inert"] = neutralize
+    return environment.get_template(file.name)
 
 
 def neutralize(value: object) -> str:

@@ -24,7 +24,7 @@ from urllib.parse import urlsplit
 
 from store import faults
 from store.errors import LakeUnreachable
-from store.lake.host import sync
+from store.lake.host import rename_durably, sync
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
@@ -168,10 +168,7 @@ class FolderFiles(DataFiles):
         with other.filesystem.open_input_stream(path) as source, open(partial, "wb") as handle:
             while piece := source.read(PIECE_BYTES):
                 handle.write(piece)
-            handle.flush()
-            os.fsync(handle.fileno())
-        partial.replace(target)
-        sync(target.parent)
+        rename_durably(partial, target)
 
     def list_new(
         self, connection: duckdb.DuckDBPyConnection, since_s: float, tables: Collection[str]

@@ -6,7 +6,7 @@ import functools
 import re
 import threading
 from collections.abc import Iterator, Sequence, Set
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +47,7 @@ class _StoredTable:
     """Whether a copy of its rows fits into memory easily."""
 
 
-class Lake:
+class Lake(AbstractContextManager["Lake"]):
     """A read-only lake at one snapshot; `store.open` creates it.
 
     Tables of catalog.yaml and views of store/views are visible by their bare names. What the
@@ -123,9 +123,6 @@ class Lake:
         self._prepared = functools.lru_cache(QUESTIONS)(
             lambda query: self._prepare(user_sql.list_names(self._connection, query))
         )
-
-    def __enter__(self) -> Lake:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

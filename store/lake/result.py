@@ -67,7 +67,7 @@ class Result:
             if self._limits is None:
                 rows = self._execute().to_arrow_table()
                 return rows.rename_columns(_number_repeated(rows.column_names))
-            answer = _rename_columns(self._execute().to_arrow_reader(BATCH_ROWS))
+            answer = self._stream()
             batches = [batch for batch, _ in _limit_batches(answer, self._limits)]
             return pa.Table.from_batches(batches, answer.schema)
 
@@ -78,7 +78,7 @@ class Result:
         """
         was_cut = False
         with self._ask():
-            answer = _rename_columns(self._execute().to_arrow_reader(BATCH_ROWS))
+            answer = self._stream()
             # A new file, because the reader may still have an earlier answer mapped.
             file.unlink(missing_ok=True)
             with pa.OSFile(str(file), "wb") as sink, pa.ipc.new_stream(sink, answer.schema) as out:
@@ -97,7 +97,7 @@ class Result:
         held = ExitStack()
         held.enter_context(self._location.hold_inlined_rows())
         with translate_errors(self._bounds, self._query):
-            answer = _rename_columns(self._execute().to_arrow_reader(rows))
+            answer = self._stream(rows)
 
         def read() -> Iterator[pa.RecordBatch]:
             with held:
@@ -136,12 +136,10 @@ class Result:
         return "".join([display.render_html(rows), *(f"<p>{note}</p>" for note in notes)])
 
     def _read_first_rows(self) -> tuple[pa.Table, list[str]]:
-        import pyarrow as pa
-
         limits = self._limits or QueryLimits()
         most = min(limits.max_rows or display.SHOWN_ROWS, display.SHOWN_ROWS)
         with self._ask():
-            answer = _rename_columns(self._execute().to_arrow_reader(BATCH_ROWS))
+            answer = self._stream()
             parts = list(_limit_batches(answer, replace(limits, max_rows=most)))
         rows = pa.Table.from_batches([batch for batch, _ in parts], answer.schema)
         is_cut = any(cut for _, cut in parts)
@@ -155,6 +153,17 @@ class Result:
             self._location.hold_inlined_rows(),
         ):
             yield
+
+    def _stream(self, rows: int = BATCH_ROWS) -> pa.RecordBatchReader:
+        """Return the answer with a name of its own for each column."""
+        answer = self._execute().to_arrow_reader(rows)
+        names = _number_repeated(answer.schema.names)
+        if names == answer.schema.names:
+            return answer
+        pairs = zip(answer.schema, names, strict=True)
+        schema = pa.schema([field.with_name(name) for field, name in pairs])
+        batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in answer)
+        return pa.RecordBatchReader.from_batches(schema, batches)
 
     def _execute(self) -> duckdb.DuckDBPyConnection:
         answer = self._run(self._query)
@@ -223,17 +232,6 @@ def translate_errors(bounds: Bounds, query: str = "") -> Generator[None]:
             if fault is not None:
                 raise fault from error
         raise FlywheelError(text, hint) from error
-
-
-def _rename_columns(answer: pa.RecordBatchReader) -> pa.RecordBatchReader:
-    """Return an answer with a name of its own for each column."""
-    names = _number_repeated(answer.schema.names)
-    if names == answer.schema.names:
-        return answer
-    pairs = zip(answer.schema, names, strict=True)
-    schema = pa.schema([field.with_name(name) for field, name in pairs])
-    batches = (pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in answer)
-    return pa.RecordBatchReader.from_batches(schema, batches)
 
 
 def _number_repeated(names: Sequence[str]) -> list[str]:

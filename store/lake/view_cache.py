@@ -20,7 +20,7 @@ from typing import Literal
 import duckdb
 
 from store.lake.attachment import is_expired
-from store.lake.host import sync
+from store.lake.host import rename_durably
 from store.lake.location import METADATA, Location
 from store.schema.sql_text import quote_values
 
@@ -271,9 +271,7 @@ class ViewCache:
                     except BaseException:
                         partial.unlink(missing_ok=True)
                         raise
-                    sync(partial)
-                    partial.rename(file)
-                    sync(self._folder)
+                    rename_durably(partial, file)
                     if not self._lock(file):
                         return None
                 for other in self._folder.glob(f"{question.view}-*.parquet"):

@@ -139,7 +139,8 @@ def inspect(
                 len(files),
             )
         with open_for_reading(location) as connection:
-            distrust(location, [one.file.path for one in compared.damaged])
+            if compared.damaged:
+                distrust(location)
             rules = _read_rules(connection)
             _check_lake(connection, location, rules, (compared, checked), problems, progress)
             if not problems:

@@ -11,7 +11,7 @@ import sqlite3
 import subprocess
 import sys
 import time
-from collections.abc import Collection, Generator, Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -47,7 +47,7 @@ class Checked:
 
     The record is a cache of this host. It states the lake, the snapshot and the rules, and is not
     used for others. A file is trusted as long as its stamp (size, times, inode) stays what it was,
-    and until another command finds it damaged: damage of the disk leaves the stamp as it was.
+    and until a command finds damage: damage of the disk leaves the stamp as it was.
     """
 
     snapshot: int
@@ -91,38 +91,22 @@ def write_checked(
         "snapshot": checked.snapshot,
         "files": dict(sorted(checked.files.items())),
     }
-    _write_record(location.root / _RECORD, record)
+    with suppress(FlywheelError), replace_file(location.root / _RECORD) as partial:
+        partial.write_text(json.dumps(record), "utf-8")
 
 
 def require_whole(location: Location, files: Iterable[DataFile], what: str) -> None:
     """Raise FlywheelError if files of a lake are damaged; the message says what was not done."""
     damaged = checksums.find_damage(files)
-    distrust(location, [one.file.path for one in damaged])
+    if damaged:
+        distrust(location)
     checksums.require_whole(damaged, what)
 
 
-def distrust(location: Location, paths: Collection[str]) -> None:
-    """Make the next check read files that were found damaged, whatever their stamps."""
-    if not paths:
-        return
-    target = location.root / _RECORD
-    try:
-        record = json.loads(target.read_text("utf-8"))
-        for path in paths:
-            record["files"].pop(path, None)
-    except FileNotFoundError:
-        return
-    except (OSError, ValueError, TypeError, KeyError, AttributeError):
-        # `read_checked` cannot use it either.
-        with suppress(OSError):
-            target.unlink()
-        return
-    _write_record(target, record)
-
-
-def _write_record(target: Path, record: object) -> None:
-    with suppress(FlywheelError), replace_file(target) as partial:
-        partial.write_text(json.dumps(record), "utf-8")
+def distrust(location: Location) -> None:
+    """Make the next check read every file again, because one was found damaged under its stamp."""
+    with suppress(OSError):
+        (location.root / _RECORD).unlink()
 
 
 def _describe_state(
@@ -447,7 +431,7 @@ def _copy(
             try:
                 shutil.copy2(file, partial)
                 if one.sha256 not in (None, hash_file(partial)):
-                    distrust(location, [one.path])
+                    distrust(location)
                     raise FlywheelError(
                         f"{file} is damaged: its sha256 is not the one recorded when it was "
                         "committed",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import zip_longest
 from pathlib import PurePath
@@ -185,7 +186,7 @@ _IN_POSTGRES: dict[str, str] = {
 """DuckLake's name of a type to that of the column that holds inlined values; others: VARCHAR."""
 
 
-class Catalog:
+class Catalog(AbstractContextManager["Catalog"]):
     """DuckLake's own tables of one lake, opened as plain tables. Use it as a context manager.
 
     SQLite and PostgreSQL hold the same tables with other types. Rows of small commits are in tables
@@ -200,9 +201,6 @@ class Catalog:
         options = "" if writable else " (READ_ONLY)"
         escaped = place.replace("'", "''")
         self.connection.execute(f"ATTACH '{escaped}' AS catalog{options}")
-
-    def __enter__(self) -> Catalog:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.connection.close()

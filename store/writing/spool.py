@@ -30,7 +30,7 @@ import pyarrow as pa
 
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable, RowsRejected, summarize_error
-from store.lake.host import sync, take_lock, write_durably
+from store.lake.host import rename_durably, sync, take_lock, write_durably
 from store.schema.catalog import Catalog
 from store.writing.bundle import Bundle, fit_schema, serialize
 
@@ -169,9 +169,7 @@ def forward(folder: Path, target: Path) -> int:
         for file in files:
             partial = (target / file.name).with_suffix(".partial")
             shutil.copyfile(file, partial)
-            sync(partial)
-            partial.replace(target / file.name)
-            sync(target)
+            rename_durably(partial, target / file.name)
             file.unlink()  # a copy that a crash leaves is harmless: bundles are stored once
     return len(files)
 

@@ -9,7 +9,7 @@ import sqlite3
 import time
 from asyncio import CancelledError
 from collections.abc import Generator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -58,7 +58,7 @@ MANY_ROWS = 10_000
 _KEPT = "Nothing is lost: what was spooled is kept, and the next append or `store init` commits it."
 
 
-class Writer:
+class Writer(AbstractContextManager["Writer"]):
     """Appends rows to a lake; `store.writer` creates it.
 
     Any number of processes may hold one. Use it as a context manager, or call `close`.
@@ -99,9 +99,6 @@ class Writer:
         except BaseException:
             self.close()
             raise
-
-    def __enter__(self) -> Writer:
-        return self
 
     def __exit__(self, *_: object) -> None:
         self.close()

@@ -176,7 +176,7 @@ def test_every_page_fits_and_is_accessible(
     with open_client(lake) as client:
         full = [a for a in crawl(client) if "at=" not in a and "sql" not in a]
     assert len(full) > 20
-    empty = [one.path for one in app.find_pages() if "{" not in one.path]
+    empty = [one.PATH for one in app.find_pages() if "{" not in one.PATH]
     for server, addresses in (
         (url, [*full, "/sql?sql=FROM kernels"]),
         (empty_url, [*empty, "/sql"]),

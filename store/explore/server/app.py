@@ -9,13 +9,12 @@ import hmac
 import importlib
 import io
 import math
-import os
 import re
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
 from pathlib import Path
+from types import ModuleType
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import parse_qs, urlencode
 
@@ -210,16 +209,11 @@ _LARGEST_BYTES = 16_384
 class Decider:
     """Appends decisions to the lake, if it was given a token."""
 
-    def __init__(self, lake_url: str | None, token: str | None) -> None:
+    def __init__(self, lake_url: str | None, token: AccessToken | None) -> None:
         self._lake_url = lake_url
-        self._token = None if token is None else AccessToken(token, TOKEN)
+        self._token = token
         # Servers on other ports of this machine get this cookie too, so it is not the token.
-        self._session = hashlib.sha256(f"{secrets.token_hex(32)}{token}".encode()).hexdigest()
-
-    @classmethod
-    def from_environment(cls, lake_url: str | None) -> Decider:
-        """Return the decider for the token in the environment variable TOKEN."""
-        return cls(lake_url, os.environ.get(TOKEN) or None)
+        self._session = hashlib.sha256(f"{secrets.token_hex(32)}".encode()).hexdigest()
 
     @property
     def is_enabled(self) -> bool:
@@ -288,44 +282,15 @@ _PAGES = Path(__file__).parent.parent / "pages"
 _YEAR_S = 31_536_000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Member:
-    """A page: a file of `pages/`."""
-
-    name: str
-    """Name of the file, and of the folder of `sql/` with its questions."""
-    route: str
-    """Address, in which {name} stands for a part, or {name:path} for one that may have slashes."""
-    menu: tuple[int, str] | None
-    """Place and label in the menu."""
-    build: Callable[[View], Awaitable[Page]]
-
-    @property
-    def path(self) -> str:
-        """The address, in which {name} stands for a part."""
-        return self.route.replace(":path}", "}")
-
-    @property
-    def export_path(self) -> str:
-        """The address in front of `.json`, `.csv` and `.sql`."""
-        return "/overview" if self.path == "/" else self.path
-
-
 @functools.cache
-def find_pages() -> tuple[Member, ...]:
-    """Return all pages; each file defines PATH and `build`, and may define MENU."""
-    found: list[Member] = []
-    for file in sorted(_PAGES.glob("[!_]*.py")):
-        module = importlib.import_module(f"store.explore.pages.{file.stem}")
-        found.append(
-            Member(
-                name=file.stem,
-                route=module.PATH,
-                menu=getattr(module, "MENU", None),
-                build=module.build,
-            )
-        )
-    return tuple(found)
+def find_pages() -> tuple[ModuleType, ...]:
+    """Return the modules of `pages/`.
+
+    Each defines PATH, in which {name} stands for a part, or {name:path} for one that may have
+    slashes, and `build`; it may define MENU, its place and label in the menu.
+    """
+    names = sorted(file.stem for file in _PAGES.glob("[!_]*.py"))
+    return tuple(importlib.import_module(f"store.explore.pages.{name}") for name in names)
 
 
 def build_app(readers: Readers, decider: Decider) -> Starlette:
@@ -344,7 +309,7 @@ def build_app(readers: Readers, decider: Decider) -> Starlette:
         async with readers:
             yield
 
-    pages = [(one.menu[0], one.menu[1], one.path) for one in find_pages() if one.menu is not None]
+    pages = [(*one.MENU, one.PATH) for one in find_pages() if hasattr(one, "MENU")]
     site = {
         "menu": [(path, label) for _, label, path in sorted([*pages, _CONSOLE_MENU])],
         "lake_name": readers.location.url,
@@ -362,11 +327,12 @@ def build_app(readers: Readers, decider: Decider) -> Starlette:
     ]
     for one in find_pages():
         show = functools.partial(_show, one, readers, decider, site)
+        path = "/overview" if one.PATH == "/" else one.PATH.replace(":path}", "}")
         # The exports first: the last part of a path may contain a dot.
         routes += [
-            Route(f"{one.export_path}/{{panel}}.{{form}}", show),
-            Route(f"{one.export_path}.{{form}}", show),
-            Route(one.route, show),
+            Route(f"{path}/{{panel}}.{{form}}", show),
+            Route(f"{path}.{{form}}", show),
+            Route(one.PATH, show),
         ]
     return Starlette(
         routes=routes,
@@ -383,7 +349,7 @@ def build_app(readers: Readers, decider: Decider) -> Starlette:
 
 
 async def _show(
-    member: Member,
+    module: ModuleType,
     readers: Readers,
     decider: Decider,
     site: dict[str, Any],
@@ -394,7 +360,7 @@ async def _show(
 
     parts = {name: str(value) for name, value in request.path_params.items()}
     form, panel = parts.pop("form", None), parts.pop("panel", None)
-    path = member.path.format(**{name: parts[name] for name in parts})
+    path = module.PATH.replace(":path}", "}").format(**parts)
     view = await View.of(readers, request, path, parts)
     view.may_decide = decider.knows(request)
     # Snapshots of the last two visits: what a reader has reloaded is still new.
@@ -402,16 +368,17 @@ async def _show(
     if seen:
         before, last = int(seen[1]), int(seen[2])
         view.last_seen = before if last == view.snapshot else last
-    page = await member.build(view)
+    page: Page = await module.build(view)
+    folder = module.__name__.rpartition(".")[2]
     if form is not None:
         if form not in FORMS:
             raise UnknownName.among("format", form, FORMS)
-        return await _export(view, page, member.name, panel, form, readers.lake_id)
-    stream = render.stream_page(view, page, member.name, site)
+        return await _export(view, page, folder, panel, form, readers.lake_id)
+    stream = render.stream_page(view, page, folder, site)
     answer = StreamingResponse(
         stream, media_type="text/html", headers={"cache-control": "no-cache"}
     )
-    if member.path == "/" and view.get("at") is None:
+    if module.PATH == "/" and view.get("at") is None:
         answer.set_cookie(SEEN, f"{view.last_seen or 0}.{view.snapshot}", samesite="strict")
     return answer
 
@@ -542,7 +509,7 @@ def make_app(
 ) -> Starlette:
     """Return the application of a lake; it opens the lake when it starts."""
     readers = Readers(location, at, QueryLimits(timeout=timeout), include)
-    return build_app(readers, Decider.from_environment(location.url))
+    return build_app(readers, Decider(location.url, AccessToken.read(TOKEN)))
 
 
 def serve(

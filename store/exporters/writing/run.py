@@ -162,9 +162,7 @@ def read_attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, 
         ).one()
         device = None if most is None else str(most["device"])
     else:
-        known = [str(row["name"]) for row in lake.run("SELECT DISTINCT name FROM devices").rows()]
-        if device not in known:
-            raise UnknownName.among("device", device, known)
+        require_device(lake, device)
     rows = lake.run(
         read_sql(__file__, "attempts"),
         {
@@ -181,6 +179,13 @@ def read_attempts(lake: Lake, which: Which) -> tuple[str | None, list[dict[str, 
             "`store export parquet` and `jsonl` write every kernel.",
         )
     return device, rows
+
+
+def require_device(lake: Lake, device: str) -> None:
+    """Raise UnknownName if the lake has no device of this name."""
+    known = [str(row["name"]) for row in lake.run("SELECT DISTINCT name FROM devices").rows()]
+    if device not in known:
+        raise UnknownName.among("device", device, known)
 
 
 def find_revision(lake: Lake, which: Which) -> str:
