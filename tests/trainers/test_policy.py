@@ -19,6 +19,7 @@ from store import faults
 from store.errors import FlywheelError, UnknownName
 from trainers.policies import local_model
 from trainers.policies.interface import (
+    Asked,
     Budget,
     BudgetReached,
     Completion,
@@ -46,8 +47,9 @@ def answers(
     **sampling: Any,
 ) -> dict[int, list[Completion]]:
     settings = Sampling(**{"max_tokens": 50} | sampling)
+    asked = Asked(prompts=[turns(text) for text in texts], n=n, sampling=settings, seeds=seeds)
     made: dict[int, list[Completion]] = {}
-    for index, completions in one.sample([turns(text) for text in texts], n, settings, seeds):
+    for index, completions in one.sample(asked):
         made[index] = made.get(index, []) + completions
     return made
 
@@ -57,9 +59,9 @@ def sample_until_stop(
 ) -> tuple[list[list[Completion]], FlywheelError]:
     """Return what came before sampling stopped, and why it did."""
     came: list[list[Completion]] = []
-    asked = [turns("a")] * prompts
+    settings = Sampling(max_tokens=max_tokens)
     try:
-        for _, made in one.sample(asked, n, Sampling(max_tokens=max_tokens)):
+        for _, made in one.sample(Asked(prompts=[turns("a")] * prompts, n=n, sampling=settings)):
             came.append(made)
     except (BudgetReached, EndpointFailed) as error:
         return came, error
@@ -146,7 +148,7 @@ def test_answers_of_single_requests_come_at_once(server: ChatServer) -> None:
     one = open_at(server, concurrency=1)
     answers(one, ["a"], n=2)
     server.delay_s = 0.2
-    came = one.sample([turns("b")], 3, Sampling(max_tokens=50))
+    came = one.sample(Asked(prompts=[turns("b")], n=3, sampling=Sampling(max_tokens=50)))
     first = next(came)
     assert first[0] == 0
     assert len(first[1]) == 1
@@ -439,7 +441,8 @@ def test_a_redirect_is_not_followed(server: ChatServer) -> None:
 @pytest.mark.clock
 def test_sampling_that_is_given_up_ends_its_requests(server: ChatServer) -> None:
     server.delay_s = 0.05
-    came = open_at(server, concurrency=2).sample([turns("a")] * 50, 1, Sampling())
+    many = Asked(prompts=[turns("a")] * 50, n=1, sampling=Sampling())
+    came = open_at(server, concurrency=2).sample(many)
     next(came)
     came.close()  # pyright: ignore
     asked = len(server.requests)

@@ -22,12 +22,13 @@ from pipeline_lakes import Known, Rows, add_small_rows
 
 import store
 from evaluators.scheduling.pool import Pair
-from pipelines import ExemplarOptions, Message
+from pipelines import ExemplarOptions
 from store import ids
 from store.commandline.echo import Progress, ignore_progress
 from store.errors import FlywheelError
 from trainers.cli.app import rollout
 from trainers.policies.interface import (
+    Asked,
     Budget,
     Completion,
     Policy,
@@ -57,7 +58,7 @@ class Climber:
     name: str = "climber"
     stop_after: int | None = None
     """Number of prompts after which the process is interrupted."""
-    asked: int = 0
+    prompts: int = 0
     sizes: list[int] = field(default_factory=list[int])
 
     @property
@@ -68,20 +69,14 @@ class Climber:
             "kind": "script",
         }
 
-    def sample(
-        self,
-        prompts: Sequence[list[Message]],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, list[Completion]]]:
-        self.sizes.append(len(prompts) * n)
-        for index, messages in enumerate(prompts):
-            if self.stop_after is not None and self.asked >= self.stop_after:
+    def sample(self, asked: Asked) -> Iterator[tuple[int, list[Completion]]]:
+        self.sizes.append(len(asked.prompts) * asked.n)
+        for index, messages in enumerate(asked.prompts):
+            if self.stop_after is not None and self.prompts >= self.stop_after:
                 raise KeyboardInterrupt
-            self.asked += 1
+            self.prompts += 1
             text = messages[-1]["content"]
-            seed = sampling.seed if seeds is None else seeds[index]
+            seed = asked.sampling.seed if asked.seeds is None else asked.seeds[index]
             shown = [float(one) for one in re.findall(r"^### Kernel \d+: ([\d.]+)x", text, re.M)]
             speed = max(shown, default=1.0)
             yield (
@@ -96,7 +91,7 @@ class Climber:
                         prompt_tokens=1,
                         completion_tokens=1,
                     )
-                    for place in range(n)
+                    for place in range(asked.n)
                 ],
             )
 

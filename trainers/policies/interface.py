@@ -109,6 +109,19 @@ class Completion:
         )
 
 
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """Prompts, and the completions that are wanted of each."""
+
+    prompts: Sequence[list[Message]]
+    n: int
+    """Completions of each prompt."""
+    sampling: Sampling
+    seeds: Sequence[int] | None = None
+    """A seed for each prompt, used instead of the one in `sampling`. A policy that draws prompts
+    together may combine them."""
+
+
 class Policy(Protocol):
     """A model checkpoint, an endpoint or a script."""
 
@@ -117,20 +130,11 @@ class Policy(Protocol):
         """Its row of `policies`; a checkpoint that the lake knows keeps the row stored there."""
         ...
 
-    def sample(
-        self,
-        prompts: Sequence[list[Message]],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, list[Completion]]]:
+    def sample(self, asked: Asked) -> Iterator[tuple[int, list[Completion]]]:
         """Yield (index of a prompt, completions of it) as they arrive, in any order.
 
         A prompt may come several times, until it has n. It has fewer only if an attempt fails, or
         if sampling stops, which raises an exception at the end.
-
-        seeds: A seed for each prompt, used instead of the one in `sampling`. A policy that
-            draws prompts together may combine them.
 
         Raises:
             BudgetReached: the budget is spent.
@@ -253,18 +257,12 @@ class Scripted:
         }
         self._turns: dict[str, Iterator[dict[str, Any]]] = {}
 
-    def sample(
-        self,
-        prompts: Sequence[list[Message]],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, list[Completion]]]:
+    def sample(self, asked: Asked) -> Iterator[tuple[int, list[Completion]]]:
         """Yield the next n answers of each prompt.
 
         Raises FlywheelError: no line fits a prompt.
         """
-        for index, messages in enumerate(prompts):
+        for index, messages in enumerate(asked.prompts):
             shown = messages[-1]["content"]
             if shown not in self._turns:
                 fitting = [line for line in self._lines if line.get("contains", "") in shown]
@@ -287,7 +285,7 @@ class Scripted:
                         completion_tokens=line.get("completion_tokens", len(line["text"].split())),
                         error=line.get("error"),
                     )
-                    for line in itertools.islice(self._turns[shown], n)
+                    for line in itertools.islice(self._turns[shown], asked.n)
                 ],
             )
 
@@ -335,13 +333,7 @@ class Endpoint:
             "output_terms": serving.terms,
         }
 
-    def sample(
-        self,
-        prompts: Sequence[list[Message]],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, list[Completion]]]:
+    def sample(self, asked: Asked) -> Iterator[tuple[int, list[Completion]]]:
         """Yield (index of a prompt, completions of one request) as they arrive.
 
         Requests continue while the caller processes the results. If an attempt at a prompt fails,
@@ -351,7 +343,7 @@ class Endpoint:
             BudgetReached: the budget does not allow another request; earlier results were yielded.
             EndpointFailed: the server refuses requests or is gone; earlier results were yielded.
         """
-        requests = Requests(self, prompts, n, sampling, seeds)
+        requests = Requests(self, asked)
         thread = threading.Thread(target=requests.run, name="endpoint", daemon=True)
         thread.start()
         try:
@@ -370,17 +362,8 @@ class Endpoint:
 class Requests:
     """The requests of one call of `sample`, in an event loop of its own thread."""
 
-    def __init__(
-        self,
-        endpoint: Endpoint,
-        prompts: Sequence[list[Message]],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[int] | None,
-    ) -> None:
-        self._endpoint = endpoint
-        self._prompts, self._n, self._sampling = prompts, n, sampling
-        self._seeds = [sampling.seed] * len(prompts) if seeds is None else seeds
+    def __init__(self, endpoint: Endpoint, asked: Asked) -> None:
+        self._endpoint, self._asked, self._sampling = endpoint, asked, asked.sampling
         self.results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None]
         self.results = queue.SimpleQueue()
         self._serving = endpoint.serving
@@ -419,14 +402,14 @@ class Requests:
         url, key, serving = self._endpoint.url, self._endpoint.key, self._serving
         client = Client(url, key, timeout_s=serving.timeout_s, retries=serving.retries)
         async with client, asyncio.TaskGroup() as group:
-            for index in range(len(self._prompts)):
+            for index in range(len(self._asked.prompts)):
                 group.create_task(self._prompt(client, index))
 
     async def _prompt(self, client: Client, index: int) -> None:
         """Get the completions of one prompt; each request yields what it brings at once."""
         given = 0
-        while given < self._n and self._stop is None:
-            missing = self._n - given
+        while given < self._asked.n and self._stop is None:
+            missing = self._asked.n - given
             several = missing if self._endpoint.takes_n else 1
             seeds = range(given, given + (1 if several > 1 else missing))
             answers = await asyncio.gather(
@@ -446,7 +429,7 @@ class Requests:
 
         Returns its completions and how many it requested, fewer than n if the budget allows fewer.
         """
-        messages = self._prompts[index]
+        messages, seeds = self._asked.prompts[index], self._asked.seeds
         size = sum(len(turn["content"].encode(errors="replace")) for turn in messages)
         prompt_tokens = size // _BYTES_PER_TOKEN + 8 * len(messages)
         async with self._places:
@@ -477,7 +460,7 @@ class Requests:
             try:
                 if self._serving.requests_per_minute is not None:
                     await asyncio.sleep(self._take_turn() - time.monotonic())
-                seed = self._seeds[index]
+                seed = self._sampling.seed if seeds is None else seeds[index]
                 completions = await self._try_request(
                     client, messages, n, None if seed is None else seed + place
                 )

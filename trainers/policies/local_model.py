@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from pipelines import Message
 from store.errors import FlywheelError
 from store.ids import content_id
 from store.lake.host import choose_cache
 from trainers.models import loading
-from trainers.policies.interface import Completion, Sampling, Serving
+from trainers.policies.interface import Asked, Completion, Sampling, Serving
 from trainers.runs import processes
 
 log = logging.getLogger(__name__)
@@ -56,16 +55,10 @@ class Local:
             }
         return self._row
 
-    def sample(
-        self,
-        prompts: Sequence[list[Message]],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, list[Completion]]]:
+    def sample(self, asked: Asked) -> Iterator[tuple[int, list[Completion]]]:
         """Yield each prompt's n completions, prompts of similar length together.
 
-        Of the model's own generation settings, only the end tokens apply; `sampling` determines
+        Of the model's own generation settings, only the end tokens apply; `Sampling` determines
         everything else. The same seeds, prompts and batch give the same completions on the same
         device. All prompts are drawn with one generator. If they have different seeds, that of the
         generator is a hash of them.
@@ -73,6 +66,7 @@ class Local:
         import torch
 
         self._load()
+        n, sampling, seeds = asked.n, asked.sampling, asked.seeds
         distinct = [sampling.seed] if seeds is None else sorted(set(seeds))
         seed = distinct[0]
         if len(distinct) > 1:
@@ -83,7 +77,7 @@ class Local:
             torch.manual_seed(seed)
         texts: list[list[int]] = [
             self._tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-            for messages in prompts
+            for messages in asked.prompts
         ]
         order = sorted(range(len(texts)), key=lambda index: len(texts[index]))
         each = max(self._serving.batch // n, 1)
@@ -248,27 +242,19 @@ class Spread:
         """Its row of `policies`."""
         return self._local.row
 
-    def sample(
-        self,
-        prompts: Sequence[list[Message]],
-        n: int,
-        sampling: Sampling,
-        seeds: Sequence[int] | None = None,
-    ) -> Iterator[tuple[int, list[Completion]]]:
+    def sample(self, asked: Asked) -> Iterator[tuple[int, list[Completion]]]:
         """Yield each prompt's n completions, a batch of every rank at a time.
 
         Raises FlywheelError: a rank could not sample its share.
         """
         if processes.count_processes() == 1:
-            yield from self._local.sample(prompts, n, sampling, seeds)
+            yield from self._local.sample(asked)
             return
-        size = max(self._each // n, 1) * processes.count_processes()
-        for place, start in enumerate(range(0, len(prompts), size)):
-            end = start + size
-            moved = _move(sampling, None if seeds is None else seeds[start:end], place)
-            request = (prompts[start:end], n, *moved)
-            _broadcast(request)
-            for index, made in _answer_share(self._local, *request):
+        size = max(self._each // asked.n, 1) * processes.count_processes()
+        for place, start in enumerate(range(0, len(asked.prompts), size)):
+            share = _move(_select(asked, slice(start, start + size)), place)
+            _broadcast(share)
+            for index, made in _answer_share(self._local, share):
                 yield start + index, made
 
     def close(self) -> None:
@@ -279,28 +265,20 @@ class Spread:
 def serve(folder: Path, serving: Serving) -> None:
     """Answer requests of rank 0 until it stops."""
     local = Local(str(folder), serving)
-    while (request := _broadcast(None)) is not None:
-        _answer_share(local, *request)
+    while (asked := _broadcast(None)) is not None:
+        _answer_share(local, asked)
     local.close()
 
 
-def _answer_share(
-    local: Local,
-    prompts: Sequence[list[Message]],
-    n: int,
-    sampling: Sampling,
-    seeds: Sequence[int] | None,
-) -> list[tuple[int, list[Completion]]]:
+def _answer_share(local: Local, asked: Asked) -> list[tuple[int, list[Completion]]]:
     """Sample this rank's share of the prompts, and return those of all ranks."""
     from accelerate.utils import gather_object
 
     rank, ranks = processes.read_rank(), processes.count_processes()
-    mine = list(range(rank, len(prompts), ranks))
+    own = _move(_select(asked, slice(rank, None, ranks)), rank)
     try:
-        own_seeds = None if seeds is None else [seeds[index] for index in mine]
-        texts = [prompts[index] for index in mine]
-        sampled = local.sample(texts, n, *_move(sampling, own_seeds, rank))
-        answers: list[Any] = [(mine[index], made) for index, made in sampled] if mine else []
+        sampled = local.sample(own) if own.prompts else ()
+        answers: list[Any] = [(rank + index * ranks, made) for index, made in sampled]
     except Exception as error:
         answers = [FlywheelError(f"rank {rank} could not sample: {error}")]
     of_all_ranks: list[Any] = gather_object(answers)
@@ -310,16 +288,19 @@ def _answer_share(
     return of_all_ranks
 
 
-def _move(
-    sampling: Sampling, seeds: Sequence[int] | None, by: int
-) -> tuple[Sampling, list[int] | None]:
+def _select(asked: Asked, places: slice) -> Asked:
+    seeds = None if asked.seeds is None else asked.seeds[places]
+    return replace(asked, prompts=asked.prompts[places], seeds=seeds)
+
+
+def _move(asked: Asked, by: int) -> Asked:
     """Return seeds that differ by rank and batch, so that no two draw the same."""
     first, *moved = [
         None if seed is None else (seed * 1_000_003 + by) % _SEEDS
-        for seed in (sampling.seed, *(seeds or ()))
+        for seed in (asked.sampling.seed, *(asked.seeds or ()))
     ]
-    others = [seed for seed in moved if seed is not None]
-    return replace(sampling, seed=first), None if seeds is None else others
+    seeds = None if asked.seeds is None else [seed for seed in moved if seed is not None]
+    return replace(asked, sampling=replace(asked.sampling, seed=first), seeds=seeds)
 
 
 def _broadcast(request: Any) -> Any:

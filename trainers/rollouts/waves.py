@@ -35,6 +35,7 @@ from store.errors import FlywheelError
 from store.ids import content_id
 from trainers.policies.interface import (
     FAILED,
+    Asked,
     BudgetReached,
     Endpoint,
     EndpointFailed,
@@ -405,9 +406,9 @@ class Work:
             assert len(seeds) in (0, len(part)), "all prompts have a seed, or none"
             missing = dict.fromkeys(range(len(part)), count)
             try:
-                for index, completions in policy.sample(
-                    [group.asked.messages for _, group in part], count, self.sampling, seeds or None
-                ):
+                prompts = [group.asked.messages for _, group in part]
+                asked = Asked(prompts=prompts, n=count, sampling=self.sampling, seeds=seeds or None)
+                for index, completions in policy.sample(asked):
                     missing[index] -= len(completions)
                     unit, group = part[index]
                     tables = make_attempt_rows(
