@@ -20,11 +20,14 @@ import secrets
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Annotated, Any, Literal, TypeAlias, cast, get_args
+
+import msgspec
 
 import store
 from evaluators.judging.case import Case, Precision
@@ -37,16 +40,19 @@ from store.lake.location import Location
 LONGEST_CODE = 400_000
 """Most characters of a kernel, as in a completion."""
 MOST_FILES = 32
-PRIORITIES = range(10)
 QUEUE_LIMIT_S = 3600.0
 """Seconds that a judgment waits at most, unless its client says otherwise."""
 LONGEST_S = 86_400.0
-_SOURCE = "service"
-_PATH = "kernel.py"
-_PLAIN_PATH = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*")
-_FIELDS = {
-    *("task", "code", "path", "files", "policy", "device_class", "priority", "queue_s", "judge_s"),
-}
+_Code: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, max_length=LONGEST_CODE)]
+_Path: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        max_length=200,
+        pattern=r"\A[A-Za-z0-9_][A-Za-z0-9_.-]*(/[A-Za-z0-9_][A-Za-z0-9_.-]*)*\Z",
+    ),
+]
+"""Relative and plain, such as kernel.py or csrc/kernel.cu."""
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=LONGEST_S)]
 
 
 class Refused(FlywheelError):
@@ -60,117 +66,62 @@ class Refused(FlywheelError):
         self.status, self.code = status, code
 
 
-@dataclass(frozen=True, kw_only=True)
-class Submission:
-    """One valid request, before its task and device class are looked up."""
+class SourceFile(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """A further file of a kernel."""
 
-    task: str
+    path: _Path
+    code: _Code
+
+
+class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """One request, before its task and device class are looked up."""
+
+    task: Annotated[str, msgspec.Meta(min_length=1, max_length=500)]
     """Id or name of a task, as the client writes it."""
-    kernel: Mapping[str, Any]
-    """Row of `kernels`."""
-    precision: str | None
+    code: _Code
+    path: _Path = "kernel.py"
+    files: Annotated[tuple[SourceFile, ...], msgspec.Meta(max_length=MOST_FILES)] | None = None
+    precision: Precision | None = msgspec.field(default=None, name="policy")
     """The field `policy`, as precision was called when /v1 began."""
-    device_class: str | None
-    priority: int
+    device_class: Annotated[str, msgspec.Meta(min_length=1, max_length=200)] | None = None
+    priority: Annotated[int, msgspec.Meta(ge=0, le=9)] = 5
     """Order within the client's own work; higher is sooner."""
-    queue_limit_s: float
-    judge_limit_s: float | None
+    queue_limit_s: _Seconds | None = msgspec.field(default=None, name="queue_s")
+    judge_limit_s: _Seconds | None = msgspec.field(default=None, name="judge_s")
 
-    @property
-    def kernel_id(self) -> str:
-        """Identity of the kernel's files."""
-        return self.kernel["kernel_id"]
+    @cached_property
+    def kernel(self) -> dict[str, Any]:
+        """Row of `kernels`. Raises Refused: the files cannot be those of one kernel."""
+        files = {self.path: self.code} | {one.path: one.code for one in self.files or ()}
+        if len(files) < 1 + len(self.files or ()):
+            raise _malformed("two files have the same path", "Give each file another path.")
+        if sum(map(len, files.values())) > LONGEST_CODE:
+            raise _malformed(f"the kernel is longer than {LONGEST_CODE} characters")
+        others = [{"path": one.path, "code": one.code} for one in self.files or ()]
+        entry_point = choose_stored(self.code)
+        return {
+            "kernel_id": store.ids.kernel_id(files, self.path, entry_point),
+            "code": self.code,
+            "path": self.path,
+            "entry_point": entry_point,
+            "other_files": others or None,
+            "source": "service",
+        }
 
 
 def parse_submission(value: object) -> Submission:
     """Return the submission in a JSON value. Raises Refused, which names the field."""
-    if not isinstance(value, dict):
-        raise _malformed("a judgement must be an object")
-    given = cast("dict[str, object]", value)
-    unknown = sorted(set(given) - _FIELDS)
-    if unknown:
-        raise _malformed(f"no field {unknown[0]!a:.60}", f"There are {', '.join(sorted(_FIELDS))}.")
-    precision = _read_text(given, "policy", 40, required=False)
-    if precision is not None and precision not in get_args(Precision):
-        raise _malformed("no such policy", f"There are {', '.join(get_args(Precision))}.")
-    priority = given.get("priority", 5)
-    if isinstance(priority, bool) or not isinstance(priority, int) or priority not in PRIORITIES:
-        raise _malformed(f"priority must be an integer from 0 to {PRIORITIES[-1]}")
-    return Submission(
-        task=_read_text(given, "task", 500) or "",
-        kernel=_read_kernel(given),
-        precision=precision,
-        device_class=_read_text(given, "device_class", 200, required=False),
-        priority=priority,
-        queue_limit_s=_read_seconds(given, "queue_s") or QUEUE_LIMIT_S,
-        judge_limit_s=_read_seconds(given, "judge_s"),
-    )
-
-
-def _read_kernel(given: Mapping[str, object]) -> dict[str, Any]:
-    code = _read_text(given, "code", LONGEST_CODE) or ""
-    main = _read_path(given, {}) if "path" in given else _PATH
-    files: dict[str, str] = {main: code}
-    listed = given.get("files") or []
-    if not isinstance(listed, list) or len(cast("list[object]", listed)) > MOST_FILES:
-        raise _malformed(f"files must be a list of at most {MOST_FILES}")
-    total = len(code)
-    for one in cast("list[object]", listed):
-        if not isinstance(one, dict) or set(cast("dict[str, object]", one)) != {"path", "code"}:
-            raise _malformed("each of files must have path and code, and nothing else")
-        entry = cast("dict[str, object]", one)
-        path = _read_path(entry, files)
-        files[path] = _read_text(entry, "code", LONGEST_CODE) or ""
-        total += len(files[path])
-    if total > LONGEST_CODE:
-        raise _malformed(f"the kernel is longer than {LONGEST_CODE} characters")
-    others = [{"path": path, "code": text} for path, text in files.items() if path != main]
-    entry_point = choose_stored(code)
-    return {
-        "kernel_id": store.ids.kernel_id(files, main, entry_point),
-        "code": code,
-        "path": main,
-        "entry_point": entry_point,
-        "other_files": others or None,
-        "source": _SOURCE,
-    }
-
-
-def _read_path(given: Mapping[str, object], taken: Collection[str]) -> str:
-    path = str(_read_text(given, "path", 200))
-    if not _PLAIN_PATH.fullmatch(path) or path in taken:
-        raise _malformed(
-            f"{path!a:.80} cannot be the path of a file",
-            "Paths are relative, plain and distinct, such as kernel.py or csrc/kernel.cu.",
-        )
-    return path
-
-
-def _read_text(
-    given: Mapping[str, object], name: str, longest: int, *, required: bool = True
-) -> str | None:
-    value = given.get(name)
-    if value is None and not required:
-        return None
-    if not isinstance(value, str) or not value or len(value) > longest:
-        raise _malformed(f"{name} must be a text of 1 to {longest} characters")
-    if "\0" in value:
-        raise _malformed(f"{name} has a NUL character")
     try:
-        value.encode("utf-8")
-    except UnicodeEncodeError as error:
-        raise _malformed(f"{name} has half of a surrogate pair") from error
-    return value
-
-
-def _read_seconds(given: Mapping[str, object], name: str) -> float | None:
-    value = given.get(name)
-    if value is None:
-        return None
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    if not is_number or not 0 < cast("float", value) <= LONGEST_S:
-        raise _malformed(f"{name} must be a number of seconds up to {LONGEST_S:g}")
-    return float(cast("float", value))
+        given = msgspec.convert(value, Submission)
+    except (msgspec.ValidationError, UnicodeEncodeError) as error:
+        hint = "GET /v1/openapi.json describes the fields."
+        raise _malformed(store.clean_text(f"{error!s:.200}"), hint) from error
+    texts = {"task": given.task, "device_class": given.device_class or "", "code": given.code}
+    for name, text in (texts | {one.path: one.code for one in given.files or ()}).items():
+        if text != store.clean_text(text):
+            raise _malformed(f"{name} has a NUL character or half of a surrogate pair")
+    assert given.kernel
+    return given
 
 
 def choose_class(wanted: str | None, classes: Mapping[str, str]) -> str:
@@ -293,7 +244,7 @@ class Ticket:
         return content_id(
             "judgement",
             self.task_id,
-            self.submission.kernel_id,
+            self.submission.kernel["kernel_id"],
             self.precision,
             self.evaluator,
             self.device_class,
@@ -366,12 +317,12 @@ class Queue:
                         [
                             ticket.judgement_id,
                             ticket.task_id,
-                            ticket.submission.kernel_id,
+                            ticket.submission.kernel["kernel_id"],
                             ticket.device_class,
                             ticket.precision,
                             json.dumps(ticket.submission.kernel),
                             time.time(),
-                            ticket.submission.queue_limit_s,
+                            ticket.submission.queue_limit_s or QUEUE_LIMIT_S,
                             ticket.judge_limit_s,
                         ],
                     )
@@ -384,7 +335,11 @@ class Queue:
                 connection.execute(
                     "UPDATE judgements SET queue_limit_s = max(queue_limit_s, ?),"
                     " judge_limit_s = max(judge_limit_s, ?) WHERE judgement_id = ?",
-                    [ticket.submission.queue_limit_s, ticket.judge_limit_s, ticket.judgement_id],
+                    [
+                        ticket.submission.queue_limit_s or QUEUE_LIMIT_S,
+                        ticket.judge_limit_s,
+                        ticket.judgement_id,
+                    ],
                 )
         self._notify(changed)
         return ids
