@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias, TypeVar, cast
 
 from store import languages, python_syntax
-from store.code.cuda_facts import MAX_BYTES
+from store.code.constant_answers import read_self_attribute as read_self_attribute
+from store.code.cuda_facts import MAX_BYTES, capture_nodes
 from store.code.entry_points import CONVENTIONS
 
 if TYPE_CHECKING:
@@ -555,17 +556,6 @@ def collect_names(node: ast.AST) -> set[str]:
     return {part.id for part in ast.walk(node) if isinstance(part, ast.Name)}
 
 
-def read_self_attribute(node: ast.AST | None) -> str | None:
-    """Return `x` of `self.x`, or None."""
-    if (
-        isinstance(node, ast.Attribute)
-        and isinstance(node.value, ast.Name)
-        and node.value.id == "self"
-    ):
-        return node.attr
-    return None
-
-
 def has_work(node: ast.AST) -> bool:
     """Say whether a statement calls anything but views, copies and questions."""
     return any(
@@ -595,8 +585,6 @@ def is_identity(node: ast.AST) -> bool:
 
 # --- C++ and CUDA, parsed by tree-sitter ---
 
-# Text in a string that is not C++ also yields a tree, but one that is mostly errors.
-_MOST_ERROR_SHARE = 0.5
 _QUERY = """
 (ERROR) @error
 (function_definition) @function
@@ -680,19 +668,11 @@ def parse_native(
         first: Line of the file at which the text begins.
         last: Last line of the text; None for a whole file.
     """
-    import tree_sitter
-
     data = text.encode(errors="replace")
     if len(data) > MAX_BYTES or b"{" not in data or b"(" not in data:
         return []
-    parser, query = _language()
-    tree = parser.parse(data)
-    found = tree_sitter.QueryCursor(query).captures(tree.root_node)
-    wrong, reached = 0, 0
-    for start, end in sorted((node.start_byte, node.end_byte) for node in found.get("error", [])):
-        wrong += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    if not found.get("function") or wrong > _MOST_ERROR_SHARE * len(data.strip()):
+    found = capture_nodes(data, _QUERY)
+    if not found.get("function"):
         return []
 
     def line(node: tree_sitter.Node) -> int:
@@ -806,15 +786,6 @@ def _read_call(node: tree_sitter.Node, line: int) -> Called:
 
 def _text(node: tree_sitter.Node | None) -> str:
     return "" if node is None or node.text is None else node.text.decode(errors="replace")
-
-
-@functools.cache
-def _language() -> tuple[tree_sitter.Parser, tree_sitter.Query]:
-    import tree_sitter
-    import tree_sitter_cuda
-
-    language = tree_sitter.Language(tree_sitter_cuda.language())
-    return tree_sitter.Parser(language), tree_sitter.Query(language, _QUERY)
 
 
 # --- all files of a kernel ---

@@ -57,7 +57,7 @@ def has_constant_answer(model: ast.ClassDef, resolve: Resolve) -> bool:
     builders = {name for name, constants in answers.items() if constants and all(constants)}
 
     def resolve_builders(node: ast.expr) -> str:
-        return "torch.zeros" if _name_self_attribute(node) in builders else resolve(node)
+        return "torch.zeros" if read_self_attribute(node) in builders else resolve(node)
 
     written, touched = _collect_attributes(nodes)
     constant = {
@@ -87,7 +87,7 @@ def _collect_attributes(nodes: list[ast.AST]) -> tuple[dict[str, list[ast.expr]]
     for node in nodes:
         if isinstance(node, ast.Assign):
             for target in node.targets:
-                if (name := _name_self_attribute(target)) is not None:
+                if (name := read_self_attribute(target)) is not None:
                     written.setdefault(name, []).append(node.value)
                 elif isinstance(target, ast.Subscript):
                     touched |= _collect_names(target.value)
@@ -115,7 +115,8 @@ def _collect_attributes(nodes: list[ast.AST]) -> tuple[dict[str, list[ast.expr]]
     return written, touched
 
 
-def _name_self_attribute(node: ast.expr) -> str | None:
+def read_self_attribute(node: ast.AST | None) -> str | None:
+    """Return `x` of `self.x`, or None."""
     if (
         isinstance(node, ast.Attribute)
         and isinstance(node.value, ast.Name)
@@ -126,7 +127,7 @@ def _name_self_attribute(node: ast.expr) -> str | None:
 
 
 def _collect_names(node: ast.expr) -> set[str]:
-    names = (_name_self_attribute(part) for part in ast.walk(node) if isinstance(part, ast.expr))
+    names = (read_self_attribute(part) for part in ast.walk(node) if isinstance(part, ast.expr))
     return {name for name in names if name is not None}
 
 
@@ -201,7 +202,7 @@ def _list_answers(
                     for value in local[name]
                 )
             case ast.Attribute():
-                return _name_self_attribute(node) in constant
+                return read_self_attribute(node) in constant
             case ast.Call(func=ast.Attribute(attr=method, value=value)) if method in _RESHAPE:
                 return is_constant(value, depth + 1)
             case _:

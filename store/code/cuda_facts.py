@@ -84,12 +84,26 @@ class CudaFacts:
 
 
 @cache
-def _load_parser() -> tuple[tree_sitter.Parser, tree_sitter.Query]:
+def _load_parser(query: str) -> tuple[tree_sitter.Parser, tree_sitter.Query]:
     import tree_sitter
     import tree_sitter_cuda
 
     language = tree_sitter.Language(tree_sitter_cuda.language())
-    return tree_sitter.Parser(language), tree_sitter.Query(language, _QUERY)
+    return tree_sitter.Parser(language), tree_sitter.Query(language, query)
+
+
+def capture_nodes(data: bytes, query: str) -> dict[str, list[tree_sitter.Node]]:
+    """Return the nodes that a query captures in C++ text; none if most of the text is errors."""
+    import tree_sitter
+
+    parser, compiled = _load_parser(query)
+    found = tree_sitter.QueryCursor(compiled).captures(parser.parse(data).root_node)
+    # Error nodes nest: count the bytes under them once.
+    total, reached = 0, 0
+    for start, end in sorted((node.start_byte, node.end_byte) for node in found.get("error", [])):
+        total += max(0, end - max(start, reached))
+        reached = max(reached, end)
+    return {} if total > _MOST_ERROR_SHARE * len(data.strip()) else found
 
 
 def read_cuda(text: str) -> CudaFacts:
@@ -100,21 +114,10 @@ def read_cuda(text: str) -> CudaFacts:
     >>> read_cuda("Calls a __global__ function called kernel(x) { fast }.").global_functions
     0
     """
-    import tree_sitter
-
     data = text.encode(errors="replace")
     if len(data) > MAX_BYTES or b"{" not in data:
         return CudaFacts()
-    parser, query = _load_parser()
-    tree = parser.parse(data)
-    found = tree_sitter.QueryCursor(query).captures(tree.root_node)
-    # Error nodes nest: count the bytes under them once.
-    total, reached = 0, 0
-    for start, end in sorted((node.start_byte, node.end_byte) for node in found.get("error", [])):
-        total += max(0, end - max(start, reached))
-        reached = max(reached, end)
-    if total > _MOST_ERROR_SHARE * len(data.strip()):
-        return CudaFacts()
+    found = capture_nodes(data, _QUERY)
     functions = [node for node in found.get("function", []) if not _is_in_sentence(node)]
     if not functions:
         return CudaFacts()
