@@ -274,7 +274,7 @@ def test_kf_alone_prints_the_state_of_the_lake_and_a_command_that_works(tmp_path
         assert words[1] in kf.VERBS
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
 @pytest.mark.parametrize("name", ["kf", "store"])
 def test_completion_is_installed_with_commands_members_and_options(

@@ -75,6 +75,7 @@ def run_pytest(folder: Path, module: str, *runs: str) -> list[str]:
     return re.findall(r".*?exit code \d+\n", done.stdout, flags=re.DOTALL)
 
 
+@pytest.mark.slow
 def test_the_six_sixths_are_all_tests(tmp_path: Path) -> None:
     hashes = ["0", "1", "2", "3", "4", f"{'ab' * 19}a1"]
     assert [int(text, 16) % 6 for text in hashes] == [0, 1, 2, 3, 4, 5]

@@ -398,6 +398,7 @@ def store_tables(
     return store_all
 
 
+@pytest.mark.slow
 def test_rows_that_break_a_rule_cost_nobody_elses(store_tables: Callable[..., Any]) -> None:
     tables = {name: TABLES[name] for name in ("evaluations", "timings")}
     found = store_tables(tables)

@@ -137,6 +137,7 @@ def test_where_is_one_guarded_condition(writer: store.Writer, lake_url: str) -> 
     assert sweep.sweep(lake_url, where=some, processes=1).kernels == 0
 
 
+@pytest.mark.slow
 def test_decisions_are_appended_and_the_latest_counts(writer: store.Writer, lake_url: str) -> None:
     [kernel] = add_kernels(writer, CACHED)
     finding = b.finding(kernel)

@@ -175,7 +175,7 @@ HONEST = {
 }
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("name", HONEST)
 def test_honest_kernels_are_correct(name: str, check_code: Checked) -> None:
     task, code, flags = HONEST[name]
@@ -501,6 +501,7 @@ def test_seeds_are_secret_until_the_end_and_all_recorded(check_code: Checked) ->
     assert max(seeds) > 1 << 40
 
 
+@pytest.mark.slow
 def test_a_slow_kernel_gets_five_calls(check_code: Checked) -> None:
     counted = (
         "self.n = getattr(self, 'n', 0) + 1\nimport time\n"

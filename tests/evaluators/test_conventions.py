@@ -204,16 +204,21 @@ def check(
     return {**row, "entry_point": code.entry_point, "axes": case.axes}
 
 
-def test_every_kind_of_entry_point_is_judged(bench: Bench, tmp_path: Path) -> None:
-    task = write(tmp_path, {"task.py": TASK}) / "task.py"
-    for name, text in {
-        "Model": CLASS.format(name="Model"),
-        "solution": FUNCTION.format(name="solution"),
-        "add_relu": f"def _one(x): ...\n{FUNCTION.format(name='add_relu')}",
-    }.items():
-        kernel = write(tmp_path, {"kernel.py": text}) / "kernel.py"
-        row = check(bench, task, kernel)
-        assert (row["status"], row["entry_point"]) == ("correct", name), row
+@pytest.mark.repeats(run=1)
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("solution", FUNCTION.format(name="solution")),
+        ("Model", CLASS.format(name="Model")),
+        ("add_relu", f"def _one(x): ...\n{FUNCTION.format(name='add_relu')}"),
+    ],
+)
+def test_every_kind_of_entry_point_is_judged(
+    bench: Bench, tmp_path: Path, name: str, text: str
+) -> None:
+    folder = write(tmp_path, {"task.py": TASK, "kernel.py": text})
+    row = check(bench, folder / "task.py", folder / "kernel.py")
+    assert (row["status"], row["entry_point"]) == ("correct", name), row
 
 
 @pytest.mark.slow

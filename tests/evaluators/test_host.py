@@ -170,6 +170,7 @@ def test_what_a_kernel_says_of_the_host_is_no_excuse(
     assert judge_code(code)["status"] == "compile_error"
 
 
+@pytest.mark.slow
 def test_a_failed_build_is_the_kernels_fault_where_the_hosts_own_build_works(
     judge_code: Callable[..., dict[str, Any]],
 ) -> None:

@@ -48,6 +48,7 @@ def test_the_stored_score_is_of_these_versions() -> None:
     )
 
 
+@pytest.mark.slow
 def test_the_sample_has_the_kinds_that_it_should_have() -> None:
     rows = judge_score.read_sample()["rows"]
     known = {item.name: item for item in judge_score.find_items([row["item"] for row in rows])}

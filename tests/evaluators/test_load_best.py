@@ -60,6 +60,10 @@ def test_nothing_runs_unless_it_is_trusted(url: str, kernel_id: str) -> None:
     assert 'trust="KERNEL_ID"' in str(refused.value)
     with pytest.raises(FlywheelError, match=f"trust does not cover the winner.*{kernel_id}"):
         evaluators.load_best("diag_matmul", lake=url, trust="0" * 64)
+
+
+@pytest.mark.slow
+def test_what_is_not_there_is_named(url: str, kernel_id: str) -> None:
     with pytest.raises(UnknownName, match='no tag "yours"'):
         evaluators.load_best("diag_matmul", lake=url, trust="yours")
     with pytest.raises(FlywheelError, match="is no tag, and no whole id of a kernel"):

@@ -160,6 +160,7 @@ def test_a_disturbed_session_compares_nothing(in_folder: Path) -> None:
         judge_again(in_folder, flags=["contended"])
 
 
+@pytest.mark.slow
 def test_texts_that_nobody_gives_and_other_texts_are_refused(in_folder: Path) -> None:
     data = (in_folder / "fast.json").read_bytes()
     with pytest.raises(FlywheelError, match="no lake") as refused:

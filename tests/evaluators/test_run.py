@@ -339,6 +339,7 @@ def test_the_workload_is_the_devices_own(lake_with_kernels: str) -> None:
     assert axes == {"cpu": {"{}"}, "cuda": {'{"N": 64}'}}
 
 
+@pytest.mark.slow
 def test_options_narrow_what_is_pending(lake_with_kernels: str) -> None:
     assert list_pending(lake_with_kernels, CPU, where="path LIKE 'r%'") == ["right.py"]
     assert len(list_pending(lake_with_kernels, CPU, limit=2)) == 2

@@ -221,6 +221,7 @@ def test_a_task_too_large_for_the_memory_is_named(bench: Bench) -> None:
     assert build_audit_row(small, bench)["weak"] is False
 
 
+@pytest.mark.slow
 def test_shipped_audits_are_imported_without_verdicts(lake_with_tasks: str, tmp_path: Path) -> None:
     """A folder of task_audits alone, as `benchmarks/measured_rows.py` writes it."""
     task_audits.run(lake_with_tasks, [Slow()], None, 0.1)

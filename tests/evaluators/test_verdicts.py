@@ -447,6 +447,7 @@ def test_a_static_output_buffer_is_a_flag(judge_code: Judged, candidate: Text) -
     assert set(row["flags"]) - BUSY_HOST == {"reuses_output_buffer"}
 
 
+@pytest.mark.slow
 def test_axes_replace_names_of_the_task(judge_code: Judged, candidate: Text) -> None:
     count = "assert x.shape[0] == 7, x.shape\nreturn torch.relu(x @ self.weight)"
     assert judge_code(candidate(count), axes='{"ROWS": 7}')["status"] == "correct"

@@ -157,6 +157,7 @@ def ask(lake: store.Lake, name: str) -> list[dict[str, Any]]:
     return lake.sql((QUERIES / f"{name}.sql").read_text("utf-8")).rows()
 
 
+@pytest.mark.slow
 def test_the_turner_changes_one_constant_of_the_kernel_that_looks_fastest() -> None:
     slow = "A = 1  # 1, 2\nB = 4  # 4, 8, 16\nclass ModelNew: pass"
     fast = slow.replace("A = 1", "A = 2")
@@ -179,6 +180,7 @@ def test_the_turner_changes_one_constant_of_the_kernel_that_looks_fastest() -> N
         assert len(changed) == 1
 
 
+@pytest.mark.slow
 def test_without_kernels_the_turner_changes_one_constant_of_the_plainest_triton_kernel() -> None:
     task = next(iter(families.generate_tasks(("tuned_rows",), 0)))[1]
     turner = Turner(0)

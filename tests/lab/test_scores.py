@@ -322,6 +322,7 @@ def test_one_training_has_an_interval_over_tasks(database: duckdb.DuckDBPyConnec
     assert first["low"] == round(math.exp(2 - 4.302653 / math.sqrt(3)), 4)
 
 
+@pytest.mark.slow
 def test_hypotheses_are_accepted_in_their_order_and_behind_the_gate(
     database: duckdb.DuckDBPyConnection,
 ) -> None:

@@ -62,6 +62,7 @@ def test_a_folder_has_one_driver(tmp_path: Path) -> None:
     assert not (out / "lake").exists()
 
 
+@pytest.mark.slow
 def test_a_command_past_its_budget_is_interrupted_also_in_the_background(tmp_path: Path) -> None:
     (tmp_path / "long.py").write_text(
         """import time

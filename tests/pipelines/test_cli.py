@@ -57,6 +57,7 @@ def test_show_explains_a_pipeline(pipelines) -> None:
     assert 'Did you mean "preference-pairs"?' in typo.stderr
 
 
+@pytest.mark.slow
 def test_a_run_ends_in_one_line_that_names_dataset_and_snapshot(
     pipelines, rows_and_ids, lake_of, tmp_path: Path
 ) -> None:

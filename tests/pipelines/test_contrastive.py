@@ -160,6 +160,7 @@ def test_a_newer_evaluator_may_clear_a_kernel(rows_and_ids, lake_of, make_job, r
     assert any(cleared in row["exemplar_kernel_ids"] for row in found)
 
 
+@pytest.mark.slow
 def test_a_kernel_that_also_answers_a_test_task_is_contaminated(
     rows_and_ids, lake_of, make_job, rows_of
 ) -> None:

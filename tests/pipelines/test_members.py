@@ -172,6 +172,7 @@ def test_sft_leaves_near_duplicates_of_a_task_out(
     assert materialize.preview_dataset(job).dropped.get("kernel: near-duplicate", 0) == 2 - kept
 
 
+@pytest.mark.slow
 def test_sft_without_verdicts_names_the_way_out(rows: Rows, lake_of, make_job, rows_of) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     rows.claim(relu, rows.kernel(relu, code_of("relu", "a")), 2.0)

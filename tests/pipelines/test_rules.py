@@ -84,6 +84,7 @@ def test_the_leakage_check_lets_other_tasks_and_evaluation_pass(
     assert materialize.preview_dataset(job).rows == 3
 
 
+@pytest.mark.slow
 def test_any_label_of_the_test_split_keeps_a_task_out(
     rows_and_ids, lake_of, make_job, careless_pipeline, rows_of
 ) -> None:

@@ -114,6 +114,7 @@ def test_rows_of_some_tasks_are_those_of_a_request_for_all(
     assert select("train", ()) == []
 
 
+@pytest.mark.slow
 def test_a_share_of_all_rows_is_refused_for_some_tasks(
     crossed_lake: tuple[store.Lake, Known], make_job: Callable[..., Job]
 ) -> None:

@@ -88,7 +88,7 @@ DAMAGES: dict[str, tuple[Callable[[Path], object], str]] = {
 }  # fmt: skip
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("what", DAMAGES)
 @pytest.mark.parametrize("recorded", [True, False], ids=["recorded", "unrecorded"])
 def test_damage_is_named_with_its_table_snapshot_and_remedy(

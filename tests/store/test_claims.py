@@ -302,6 +302,7 @@ def test_what_is_exceeded_or_for_another_gpu_does_not_fall(measured_lake: store.
     ]
 
 
+@pytest.mark.slow
 def test_the_report_counts_as_the_view_does(measured_lake: store.Lake) -> None:
     answers = {
         name: panels.ask(measured_lake, f"report/{name}")
@@ -396,6 +397,7 @@ def test_a_lake_without_our_rows_says_so(published_steps: list[story.Step]) -> N
     assert "run: store import cuda-l1 PATH" in steps[9].sentence
 
 
+@pytest.mark.slow
 def test_the_first_versions_means_are_known_for_every_gpu(
     published_steps: list[story.Step],
 ) -> None:

@@ -12,6 +12,7 @@ import store
 GPU = b.device("H200", kind="cuda")
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("flag", ["contended", "timed_outputs_unverified"])
 def test_a_disturbed_or_unchecked_evaluation_ranks_by_no_clock(tmp_path: Path, flag: str) -> None:

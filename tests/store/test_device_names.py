@@ -41,6 +41,7 @@ def test_a_check_reports_one_name_of_two_spellings_or_kinds(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_processor_with_the_name_of_a_gpu_does_not_rank_with_it(
     writer: store.Writer, lake_url: str
 ) -> None:

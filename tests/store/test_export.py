@@ -329,6 +329,7 @@ def test_flashinfer_traces_become_verdicts_again(url: str, tmp_path: Path) -> No
     assert codes == {row["code"] for row in others}
 
 
+@pytest.mark.slow
 def test_flashinfer_bench_can_choose_and_import_a_solution(url: str, tmp_path: Path) -> None:
     """It looks a call up by the axes that vary, and takes kernels whose errors are known."""
     with store.open(url) as lake:

@@ -174,6 +174,7 @@ def test_the_package_atif_validates_what_is_written(lake: store.Lake, tmp_path: 
         package.Trajectory.model_validate_json(file.read_text("utf-8"))
 
 
+@pytest.mark.slow
 def test_a_run_without_sessions_is_refused(lake: store.Lake, tmp_path: Path) -> None:
     with store.writer(lake.url, author="tests") as writer:
         writer.append({"runs": [b.run("empty", "training")]}, "a run")

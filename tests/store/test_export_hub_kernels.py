@@ -119,6 +119,7 @@ def test_an_exported_kernel_answers_like_its_task(written: Path, task: str) -> N
     assert exported.count() == 1
 
 
+@pytest.mark.slow
 def test_a_written_package_needs_nothing_of_ours(written: Path) -> None:
     program = (
         "import importlib.util, sys\n"

@@ -324,6 +324,7 @@ def test_a_database_without_files_to_open_is_no_matter_of_rights(place: Place) -
     assert_explained(done, "may not open more files", "ulimit -n")
 
 
+@pytest.mark.slow
 def test_a_closed_standard_output_is_no_bug(place: Place) -> None:
     line = f"{sys.executable} -m store tables --lake {place.lake} >&-"
     done = subprocess.run(["sh", "-c", line], stderr=subprocess.PIPE, text=True, cwd=ROOT)

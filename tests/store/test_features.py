@@ -421,6 +421,7 @@ def test_embedded_cuda_takes_part_in_the_signature() -> None:
     assert shared_bands(LOADED, other) < features.BANDS
 
 
+@pytest.mark.slow
 def test_bands_follow_their_probability() -> None:
     """At Jaccard s a pair shares a band with probability 1 - (1 - s^8)^16."""
     random = np.random.default_rng(7)

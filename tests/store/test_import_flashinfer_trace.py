@@ -200,6 +200,7 @@ def test_an_import_that_is_repeated_or_goes_on_adds_what_is_new(tmp_path: Path) 
     assert (again.rows["evaluations"], again.rows.get("kernels", 0)) == (1, 0)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("file", "change", "message"),

@@ -148,6 +148,7 @@ def test_a_reference_reads_its_inputs_and_draws_nothing(lake: store.Lake) -> Non
         assert set(inputs) <= names
 
 
+@pytest.mark.slow
 def test_whole_families_are_on_one_side(lake: store.Lake) -> None:
     splits = {row["family"]: row["split"] for row in lake.sql("FROM splits").rows()}
     assert set(splits) == set(NAMES)

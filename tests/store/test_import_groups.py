@@ -69,6 +69,7 @@ def count_snapshots(lake: Path) -> int:
         return opened.snapshot
 
 
+@pytest.mark.slow
 def test_bundles_are_committed_in_groups(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

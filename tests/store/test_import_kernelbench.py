@@ -407,6 +407,7 @@ def test_one_more_sample_adds_only_its_rows(task_writer: store.Writer, run_folde
     }
 
 
+@pytest.mark.slow
 def test_speedups_are_claimed_from_the_same_gpu_only(
     task_writer: store.Writer, run_folder: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -169,6 +169,7 @@ def test_a_tool_call_gives_the_kernel_and_extra_columns_are_claims(
     assert [one["metric"] for one in claims] == ["reported_answer_length", "reported_kernel_ms"]
 
 
+@pytest.mark.slow
 def test_values_of_other_types_cost_neither_rows_nor_calls(
     starter_url: str, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -187,6 +187,7 @@ def test_a_second_interrupt_ends_at_once_what_the_first_one_waits_for() -> None:
         assert (program.returncode, err) == (130, "")
 
 
+@pytest.mark.slow
 def test_an_interrupt_of_a_slow_import_of_two_threads_ends_the_command(tmp_path: Path) -> None:
     slow = tmp_path / "slow.py"
     slow.write_text(

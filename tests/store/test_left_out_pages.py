@@ -55,6 +55,7 @@ def test_pages_of_the_explorer_show_no_speedup_of_another_function(lake: Path) -
         assert speedups_of(read(f"{page}.json", "exemplars"), "speedup_now") == {RENAMED: False}
 
 
+@pytest.mark.slow
 def test_a_task_and_its_attempts_show_no_speedup_of_another_function(lake: Path) -> None:
     task_id = b.task("square")["task_id"]
     with store.open(str(lake)) as opened:

@@ -481,6 +481,7 @@ def _hold(location: Location, seconds: float = 0.0) -> subprocess.Popen[str]:
     return other
 
 
+@pytest.mark.slow
 @pytest.mark.folder
 def test_a_foreign_lock_on_the_catalog_is_waited_for(writer: store.Writer) -> None:
     with _hold(writer.location, 1.5) as other:

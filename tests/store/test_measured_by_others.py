@@ -132,6 +132,7 @@ def test_an_audit_that_states_a_device_of_this_lake_does_not_keep_out_an_own_one
     assert home.ask("FROM weak_tasks") == [{"task_id": TASK["task_id"]}]
 
 
+@pytest.mark.slow
 def test_rows_of_others_rank_until_this_lake_has_judged_the_kernel(home: Home) -> None:
     home.take(claim_fast(NEW))
     [best] = home.ask(BEST)

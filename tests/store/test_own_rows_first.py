@@ -102,6 +102,7 @@ def test_a_pulled_session_does_not_choose_the_clock_of_own_ones(
     assert ask(BEST, pull(judge(JUNK, 1e6, device=device, clock=pulled))) == best
 
 
+@pytest.mark.slow
 def test_a_pulled_session_does_not_choose_the_workload_of_own_verdicts(ask: Ask) -> None:
     query = "SELECT workload_id FROM scored_workloads"
     own = [{"workload_id": SIZES["workload_id"]}]

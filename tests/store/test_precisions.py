@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import builders as b
@@ -29,7 +29,7 @@ def judge(
 
 
 @pytest.fixture
-def ask(writer: store.Writer, lake_url: str) -> Ask:
+def ask(writer: store.Writer, lake_url: str) -> Iterator[Ask]:
     """Return a function that stores rows beside the task and its kernels, and asks a query."""
     writer.append(
         {
@@ -42,13 +42,18 @@ def ask(writer: store.Writer, lake_url: str) -> Ask:
         "kernels",
     )
 
+    lakes: list[store.Lake] = []
+
     def one(query: str, *judged: dict[str, list[b.Row]]) -> list[dict[str, Any]]:
         for number, rows in enumerate(judged):
             writer.append(rows, f"verdict {number}")
-        with store.open(lake_url) as lake:
-            return lake.sql(query).rows()
+        if judged:
+            lakes.append(store.open(lake_url))
+        return lakes[-1].sql(query).rows()
 
-    return one
+    yield one
+    for lake in lakes:
+        lake.close()
 
 
 def test_torch_default_ranks_and_nothing_of_another_precision_ranks_beside_it(ask: Ask) -> None:

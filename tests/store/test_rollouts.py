@@ -256,6 +256,7 @@ def test_an_error_names_the_rollout_and_the_key(rollout: Any, said: str) -> None
         make_rollout_rows(ORIGIN, [{"completion": "good"}, rollout])
 
 
+@pytest.mark.slow
 def test_nothing_of_a_call_is_stored_if_a_rollout_breaks_a_rule_unless_told_to_go_on(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -182,6 +182,7 @@ def test_the_page_of_a_run_asks_its_lease(lake_url: str) -> None:
     assert re.fullmatch(r"Failed after [\d,.e+]+ s: ValueError: <b>[.]", end), end
 
 
+@pytest.mark.slow
 def test_the_first_line_of_an_error_is_kept_short_and_shown_harmlessly(lake_url: str) -> None:
     run_id = store.ids.uuid7()
     with pytest.raises(FlywheelError), start_here(lake_url, run_id):
@@ -216,6 +217,7 @@ def test_an_end_that_cannot_be_stored_hides_no_error(lake_url: str) -> None:
     assert read_state(lake_url, run["run_id"])["state"] == "open"
 
 
+@pytest.mark.slow
 def test_a_run_of_another_host_is_not_said_to_be_killed(writer: store.Writer) -> None:
     here, elsewhere = (
         store.make_run(kind="audit", name="detectors", config={}) | {"host": host}

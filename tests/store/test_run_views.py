@@ -281,6 +281,7 @@ def test_the_proof_stands_after_compaction(lake: store.Lake, later_lake: store.L
     assert later_lake.sql(query).rows() == lake.sql(query).rows()
 
 
+@pytest.mark.slow
 def test_a_quarantined_kernel_leaves_curves_and_records(later_lake: store.Lake) -> None:
     second = curve(later_lake, "success", 1)
     assert (second["success"], second["quarantined"], second["speedup_max"]) == (1, 1, 3)

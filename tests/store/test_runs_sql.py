@@ -14,6 +14,7 @@ import store
 FOLDER = Path(store.__file__).parent.parent / "docs" / "runs"
 
 
+@pytest.mark.slow
 def test_stages_count_attempts_at_the_test_side_alone(tmp_path: Path) -> None:
     base = b.policy("base", stage="base")
     config = '{"config": {"arm": "bucket", "seed": 1}}'

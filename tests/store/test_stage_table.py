@@ -82,6 +82,7 @@ def make_policy(
     return b.policy(name, stage=stage, parent_policy_id=identity, **columns)
 
 
+@pytest.mark.slow
 def test_stages_are_the_methods_that_a_policy_was_trained_by(tmp_path: Path) -> None:
     base = make_policy("base", "base")
     sft = make_policy("sft", "sft", base)

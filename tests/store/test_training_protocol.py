@@ -89,6 +89,7 @@ def lake(
         yield opened
 
 
+@pytest.mark.slow
 def test_no_view_that_ranks_shows_what_training_has_judged(lake: store.Lake) -> None:
     for name in list_views():
         if name in READS_TRAINING | KNOWS_ATTEMPTS:

@@ -132,6 +132,7 @@ def test_a_kernels_page_says_so_beside_its_sessions(client: Any, name: str) -> N
     assert ("ranks nothing:" in html) == bool(REASONS[name])
 
 
+@pytest.mark.slow
 def test_a_change_in_time_says_so_of_either_kernel(client: Any) -> None:
     honest, other = (KERNELS[name]["kernel_id"] for name in ("honest", "another function"))
     for kernel, against, whose in ((honest, other, "the other"), (other, honest, "this kernel")):
@@ -140,6 +141,7 @@ def test_a_change_in_time_says_so_of_either_kernel(client: Any) -> None:
         assert {row["ranks_nothing"] for row in rows} == {f"{whose}: {OTHER}"}
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "name", ["honest", "another function", "contended", "disturbed by latency"]

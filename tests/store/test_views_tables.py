@@ -550,6 +550,7 @@ def test_a_gatekeeper_shows_in_the_lift_of_a_pair(lake_url: str) -> None:
             assert pair[f"{name}_high"] == pytest.approx(pair[name] * factor, rel=0.01)
 
 
+@pytest.mark.slow
 def test_a_pair_of_fewer_than_five_kernels_has_no_lift(lake_url: str) -> None:
     story = Story()
     sizes = {("graphs", "static"): 5, ("graphs",): 5, ("static",): 4, (): 9}

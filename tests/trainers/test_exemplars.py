@@ -121,6 +121,7 @@ def test_the_same_seed_gives_the_same_prompts_and_another_step_others(
     assert len({tuple(one.exemplar_kernel_ids) for step in others for one in step}) > 2
 
 
+@pytest.mark.slow
 def test_shuffled_shows_the_same_kernels_with_scores_dealt_out_anew(
     lake: store.Lake, known_ids: Known
 ) -> None:

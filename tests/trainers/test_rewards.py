@@ -211,6 +211,7 @@ def test_pulled_verdicts_of_another_device_take_no_reward_from_kernels_judged_he
         assert score_rule(lake, "success", None, names).raw == [1.0, 0.0]
 
 
+@pytest.mark.slow
 def test_a_doubt_holds_a_surprising_win_back_until_somebody_decides(lake_url: str) -> None:
     names = ["cheat", "slow", "fastest"]
     rows = world() | {"generations": [attempt(name, group_id="g") for name in names]}
@@ -535,6 +536,7 @@ def test_a_run_that_is_resumed_goes_on_with_the_same_rewards(
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_step_may_be_scored_in_batches_and_any_order(
     run: tuple[str, str, list[scoring.Scored]],
 ) -> None:

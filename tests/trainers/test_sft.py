@@ -81,6 +81,7 @@ def rows(url: str, query: str) -> list[dict[str, object]]:
         return lake.sql(query).rows()
 
 
+@pytest.mark.slow
 def test_a_dataset_is_found_by_folder_name_tag_and_snapshot(url: str) -> None:
     first = records.make_dataset(url, "sft")
     with store.writer(url, author="tests") as writer:
