@@ -26,7 +26,9 @@ FlywheelError                message and hint; the shell prints both and exits 1
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+import re
+from collections.abc import Generator, Iterable
+from contextlib import contextmanager
 
 FIRST_ROWS = (
     "`store import starter` brings 15 tasks with 101 kernels; `store import --help` lists other "
@@ -175,3 +177,19 @@ class SandboxFailed(EvaluatorError):
 def summarize_error(error: Exception) -> str:
     """Return the first line of an error's message, at most 160 characters of it."""
     return (str(error).splitlines() or [repr(error)])[0][:160]
+
+
+@contextmanager
+def name_condition(where: str) -> Generator[None]:
+    """Name a user's --where in an error of the query around it, whose lines are not the user's."""
+    try:
+        yield
+    except FlywheelError as error:
+        why, _, _ = error.message.partition("\nLINE ")
+        if not re.match(r"\w+ Error: ", why):  # as DuckDB's errors begin
+            raise
+        raise FlywheelError(
+            f"--where {' '.join(where.split())!a:.200} is no condition here: {why.strip()}",
+            "Write what may follow WHERE, such as \"task_name LIKE '%softmax%'\"; the help of the "
+            "command names the columns.",
+        ) from error

@@ -17,7 +17,7 @@ from store import read_sql
 from store.bounds import QueryLimits
 from store.commandline.echo import Progress, ignore_progress
 from store.dossier.pages import choose_id
-from store.errors import FlywheelError
+from store.errors import FlywheelError, name_condition
 from store.ids import content_id, uuid7
 from store.lake.host import name_user
 
@@ -81,7 +81,8 @@ def sweep(
             # What the user writes goes through the guard, with our own text around it.
             guarded = f"WITH pending AS ({query}) {columns} WHERE ({where}\n)"
             counted = f"SELECT count(*) AS n FROM ({guarded}) AS found"
-            total = lake.sql(counted, given, QueryLimits()).one()
+            with name_condition(where):
+                total = lake.sql(counted, given, QueryLimits()).one()
             kernels_left = lake.sql(guarded + cut, given)
         waiting = min(int(total["n"]) if total else 0, limit or sys.maxsize)
         if not waiting:

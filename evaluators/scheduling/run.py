@@ -33,7 +33,7 @@ from store.bounds import QueryLimits
 from store.commandline import echo, interrupts
 from store.commandline.echo import Progress, count_nouns
 from store.commandline.escape import quote_name
-from store.errors import RowsRejected, UnknownName
+from store.errors import RowsRejected, UnknownName, name_condition
 from store.ids import content_id
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def find_pending(
         return lake.run(f"{query}\nLIMIT $limit", parameters).arrow()
     # What the user writes goes through the guard, together with our own text around it.
     guarded = f"WITH pending AS ({query}) FROM pending WHERE ({selection.where}\n) LIMIT $limit"
-    return lake.sql(guarded, parameters, QueryLimits(max_rows=0)).arrow()
+    with name_condition(selection.where):
+        return lake.sql(guarded, parameters, QueryLimits(max_rows=0)).arrow()
 
 
 CASES_PER_JUDGE = 16

@@ -33,6 +33,7 @@ import store
 from evaluators.judging.case import Case, Precision
 from store import faults, read_sql
 from store.code.entry_points import choose_stored
+from store.code.languages import is_python
 from store.errors import FlywheelError, UnknownName
 from store.ids import content_id
 from store.lake.location import Location
@@ -92,6 +93,11 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     @cached_property
     def kernel(self) -> dict[str, Any]:
         """Row of `kernels`. Raises Refused: the files cannot be those of one kernel."""
+        if not is_python(self.path):
+            raise _malformed(
+                f"{self.path!a:.80} is no Python file, and code is Python",
+                "Name it such as kernel.py. Sources that it compiles and loads belong in files.",
+            )
         files = {self.path: self.code} | {one.path: one.code for one in self.files or ()}
         if len(files) < 1 + len(self.files or ()):
             raise _malformed("two files have the same path", "Give each file another path.")

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 from store.commandline.echo import count_nouns
 from store.commandline.escape import escape_terminal, quote_name
 from store.dossier.pages import choose_device
-from store.errors import FIRST_ROWS, FlywheelError, UnknownName
+from store.errors import FIRST_ROWS, FlywheelError, UnknownName, name_condition
 from store.lake.sql_files import read_sql
 
 if TYPE_CHECKING:
@@ -193,7 +193,8 @@ def compare(
             for name in WHERE_COLUMNS
         )
         row = ", ".join(columns)
-        lake.sql(f"SELECT * FROM (SELECT {row}) AS pairs WHERE {condition}").arrow()
+        with name_condition(where):
+            lake.sql(f"SELECT * FROM (SELECT {row}) AS pairs WHERE {condition}").arrow()
     lake.keep("_pairs", f"SELECT * FROM _all_pairs AS pairs WHERE {condition}")
     found = lake.run(read_sql(__file__, "settings")).rows()
     setting = {name: found[0][name] if found else None for name in SETTING}

@@ -9,12 +9,15 @@ numbers that are not finite as None.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import gzip
+import io
 import json
 import math
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -71,24 +74,24 @@ def parse_object(text: str, where: str, size: int = 0) -> Fields:
 def read_lines(file: Path) -> Iterator[Fields]:
     """Yield the objects of a JSON Lines file.
 
-    A name that ends in .gz is decompressed while it is read. Blank lines are skipped. An import
-    leaves out a line that is no JSON object or not UTF-8.
+    A compressed file is decompressed while it is read. Blank lines are skipped. An import leaves
+    out a line that is no JSON object or not UTF-8.
 
     Raises ImportFailed if a line exceeds MAX_LINE_BYTES.
     """
     with open_bytes(file) as handle:
         for number in count(1):
+            where = f"{file}, line {number}"
             try:
                 line = handle.readline(MAX_LINE_BYTES + 1)
             except (OSError, EOFError, zlib.error) as error:
                 raise faults.explain(error, file, ImportFailed) or ImportFailed(
-                    f"{file} cannot be read: {error}", NOTHING_STORED
+                    f"{where}: {error}", NOTHING_STORED
                 ) from error
             if not line:
                 return
             if line.isspace():
                 continue
-            where = f"{file}, line {number}"
             if len(line) > MAX_LINE_BYTES:
                 raise ImportFailed(
                     f"{where} is longer than {MAX_LINE_BYTES >> 20} MiB", NOTHING_STORED
@@ -106,9 +109,26 @@ def read_lines(file: Path) -> Iterator[Fields]:
 
 
 def open_bytes(file: Path) -> IO[bytes]:
-    """Open a file for reading, decompressed if its name ends in .gz."""
-    with faults.at(file, ImportFailed):
-        return cast("IO[bytes]", gzip.open(file)) if file.suffix == ".gz" else open(file, "rb")
+    """Open a file for reading, decompressed if it begins as gzip does. Refuse UTF-16."""
+    with faults.at(file, ImportFailed), open(file, "rb") as handle:
+        head = handle.read(2)
+        if head in (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE):
+            raise ImportFailed(
+                f"{file} is UTF-16, not UTF-8", "`iconv -f UTF-16 -t UTF-8 FILE` converts it."
+            )
+        return cast("IO[bytes]", gzip.open(file)) if head == b"\x1f\x8b" else open(file, "rb")
+
+
+def _open_csv(file: Path) -> Generator[str]:
+    """Yield the lines of a CSV file; bytes that are not UTF-8 become lone surrogates."""
+    with (
+        open_bytes(file) as data,
+        io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline="") as handle,
+    ):
+        while line := handle.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise csv.Error(f"a line is longer than {MAX_LINE_BYTES >> 20} MiB")
+            yield line
 
 
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -186,14 +206,14 @@ def read_csv(
 
     Values are texts, and empty ones are None. `numbers` and `flags` name columns that are numbers
     (NaN is None) and truth values. An import leaves out a row with more or fewer fields than the
-    header, or with a value that is not of its column's type.
+    header, with a value that is not of its column's type, or not UTF-8.
 
     Raises ImportFailed if a required column is missing, or a name is in the header twice.
     """
     csv.field_size_limit(MAX_FIELD)
     try:
-        with open(file, encoding="utf-8-sig", newline="") as handle:
-            reader = csv.DictReader(handle, strict=True)
+        with closing(_open_csv(file)) as lines:
+            reader = csv.DictReader(lines, strict=True)
             names = list(reader.fieldnames or ())
             missing = [name for name in required if name not in names]
             if missing:
@@ -209,13 +229,16 @@ def read_csv(
                     problem = f"{where}: more or fewer fields than the header"
                     left_out.refuse(ImportFailed(problem, NOTHING_STORED))
                     continue
+                if clean(text := "".join(row.values())) != text.replace("\0", "\ufffd"):
+                    left_out.refuse(ImportFailed(f"{where}: not UTF-8", NOTHING_STORED))
+                    continue
                 values: dict[str, Any] = {name: value or None for name, value in row.items()}
                 fields = Fields(values=values, where=where, size=sum(map(len, row.values())))
                 with left_out.errors():
                     for names, read in ((numbers, fields.number), (flags, fields.flag)):
                         values.update([(name, read(name)) for name in names])
                     yield fields
-    except (csv.Error, UnicodeDecodeError, OSError) as error:
+    except (csv.Error, OSError, EOFError, zlib.error) as error:
         raise faults.explain(error, file, ImportFailed) or ImportFailed(
             f"{file} cannot be read as CSV: {error}", NOTHING_STORED
         ) from error
@@ -224,9 +247,9 @@ def read_csv(
 def read_header(file: Path) -> list[str]:
     """Return the columns of a CSV file; raises ImportFailed if it cannot be read."""
     try:
-        with open(file, encoding="utf-8-sig", newline="") as handle:
-            return next(csv.reader(handle, strict=True), [])
-    except (csv.Error, UnicodeDecodeError, OSError) as error:
+        with closing(_open_csv(file)) as lines:
+            return next(csv.reader(lines, strict=True), [])
+    except (csv.Error, OSError, EOFError, zlib.error) as error:
         raise faults.explain(error, file, ImportFailed) or ImportFailed(
             f"{file} cannot be read as CSV: {error}", NOTHING_STORED
         ) from error

@@ -31,7 +31,8 @@ from store.importers.reading import pieces, sources
 
 NAME = "rows"
 FIELDS = ("task", "code", "reward", "prompt", "model", "step")
-SUFFIXES = (".jsonl", ".jsonl.gz", ".ndjson", ".csv", ".parquet", ".arrow", ".feather")
+SUFFIXES = (".jsonl", ".ndjson", ".csv", ".parquet", ".arrow", ".feather")
+"""Text may be compressed as well (.jsonl.gz)."""
 _FIRST_RECORDS = 100
 """Records that tell the names of the columns."""
 _ARROW_FILE = b"ARROW1"
@@ -134,10 +135,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     stored = {str(row["generation_id"]) for row in earlier.rows()}
     check, checked = start(), reading.start(None)
     with left_out.recording(left_out.LeftOut()) as record:
-        for row in _read_rows(file, [*columns.values()]):
-            with left_out.errors():
-                check(checked, row)
-            checked.tables.clear()
+        try:
+            for row in _read_rows(file, [*columns.values()]):
+                with left_out.errors():
+                    check(checked, row)
+                checked.tables.clear()
+        except ImportFailed as error:  # such as the end of a file that is cut off
+            if not kept:
+                raise
+            record.refuse(error)
     lacking = [name for name, found in known.items() if isinstance(found, UnknownName)]
     if not kept:
         record.report(NAME, {})
@@ -158,30 +164,45 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 def list_columns(file: Path, records: int = _FIRST_RECORDS) -> list[str]:
     """Return the columns of a file of rows; raises ImportFailed if it is none."""
-    if file.suffix == ".parquet":
+    if _find_suffix(file) == ".parquet":
         return sources.column_names(file)
-    if file.suffix == ".csv":  # its header, also if there are no rows
+    if _find_suffix(file) == ".csv":  # its header, also if there are no rows
         return text_files.read_header(file)
-    with left_out.recording(left_out.LeftOut()) as record:
-        rows = islice(_read_rows(file, []), records)
-        columns = list(dict.fromkeys(name for row in rows for name in row.values))
+    columns: dict[str, None] = {}
+    with left_out.recording(left_out.LeftOut()) as record, left_out.errors():
+        for row in islice(_read_rows(file, []), records):
+            columns |= dict.fromkeys(row.values)
     if not columns and record.first:
         raise record.first[0]
-    return columns
+    return list(columns)
+
+
+def _find_suffix(file: Path) -> str:
+    """Return the suffix that states the format of a file.
+
+    >>> _find_suffix(Path("a.CSV")), _find_suffix(Path("a.jsonl.gz"))
+    ('.csv', '.jsonl')
+    """
+    return Path(file.name.lower().removesuffix(".gz")).suffix
 
 
 def _read_rows(file: Path, columns: Sequence[str]) -> Iterator[Fields]:
     """Yield the rows of a file; those that cannot be read are left out."""
     import pyarrow as pa
 
-    if not file.name.endswith(SUFFIXES):
-        raise ImportFailed(f"{file} is no file of rows", f"Its name ends in {', '.join(SUFFIXES)}.")
+    suffix = _find_suffix(file)
+    if suffix not in SUFFIXES:
+        raise ImportFailed(
+            f"{file} is no file of rows",
+            f"Its name ends in {', '.join(SUFFIXES)}. `jq -c '.[]' FILE` makes the lines of a "
+            ".jsonl from a list in JSON.",
+        )
     sources.resolve_regular(file, file)
-    if file.name.endswith(SUFFIXES[:3]):
+    if suffix in SUFFIXES[:2]:
         yield from text_files.read_lines(file)
-    elif file.suffix == ".csv":
+    elif suffix == ".csv":
         yield from text_files.read_csv(file, ())
-    elif file.suffix == ".parquet":
+    elif suffix == ".parquet":
         if not parquet.check_files([file]):
             return
         yield from pieces.open_parquet(file, file, dict.fromkeys(columns, False)).open()

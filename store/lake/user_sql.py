@@ -19,8 +19,8 @@ TABLE_FUNCTIONS = frozenset(
     {"generate_series", "json_each", "json_tree", "range", "repeat", "repeat_row", "unnest"}
 )
 # Scalar functions compute from their arguments only, except these: they run SQL given as text, read
-# the environment, or write to a log.
-_REFUSED_FUNCTIONS = frozenset({"getenv", "json_serialize_plan", "write_log"})
+# the environment or settings, which name folders of the host, or write to a log.
+_REFUSED_FUNCTIONS = frozenset({"current_setting", "getenv", "json_serialize_plan", "write_log"})
 # These follow nested JSON by calling themselves: duckdb 1.5.5 overflows its stack on deep values.
 # The macro json_group_structure calls json_structure.
 _CRASHING_FUNCTIONS = frozenset(

@@ -109,7 +109,7 @@ def make_rollout_rows(
 def add_tokens(rows: AttemptRows, generation_id: str, tokens: Rollout) -> None:
     """Add the lists by token of an imported attempt; raises RolloutRejected."""
     origin = RolloutOrigin(run_id=rows.run_id, policy="")
-    _RolloutRows(origin, 0, tokens, rows).add_tokens(generation_id, tokens, None)
+    _RolloutRows(origin, 0, tokens, rows).add_tokens(generation_id, tokens, None, None)
 
 
 @dataclass
@@ -181,16 +181,17 @@ class _RolloutRows:
             tokens = given if answer is None else answer
             said = answers if answer is None else [answer]
             texts = [text for one in said if (text := _read_text(one.get("content"))) is not None]
+            text = "\n".join(texts) if texts else None
             self.add_attempt(
                 generation_id,
-                "\n".join(texts) if texts else None,
+                text,
                 turn=turn,
                 parent_generation_id=parent,
                 prompt_tokens=_count(tokens.get("prompt_ids")),
                 completion_tokens=_count(tokens.get("completion_ids")),
                 **common,
             )
-            self.add_tokens(generation_id, tokens, step)
+            self.add_tokens(generation_id, tokens, step, text)
             for one in said:
                 attempt_of[id(one)] = generation_id
             parent = generation_id
@@ -218,9 +219,15 @@ class _RolloutRows:
         row |= {"kernel_id": kernel_id, "finish_reason": finish}
         self.rows.add_attempt([], generation_id=generation_id, **row, **columns)
 
-    def add_tokens(self, generation_id: str, tokens: Rollout, step: int | None) -> None:
-        """Add the tokens of an attempt, which a rollout or a message has."""
+    def add_tokens(
+        self, generation_id: str, tokens: Rollout, step: int | None, text: str | None
+    ) -> None:
+        """Add the tokens of an attempt, which a rollout or a message has; `text` is its text."""
         lists = {name: self.tokens(tokens, name) for name in TOKEN_LISTS}
+        ends = lists["token_ends"]
+        if ends is not None and text is not None:
+            beyond = f"beyond the text of {len(text)} characters"
+            self.require("token_ends", ends, ends <= len(text), beyond)
         advantage = self.rollout.get("advantage")
         by_token = None
         if advantage is not None and not _is_number(advantage):

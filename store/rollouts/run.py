@@ -168,8 +168,12 @@ class Run:
                 f'the lake has a run "{self.name}" with another config: {differences}',
                 "Resume it with the config that it began with, or give this run another name.",
             )
-        metrics = self._lake.run("SELECT name, step FROM metrics WHERE run_id = $1", [self.run_id])
-        self._metrics = {(str(one["name"]), int(one["step"])) for one in metrics.rows()}
+        metrics = self._lake.run(
+            "SELECT name, step, value FROM metrics WHERE run_id = $1", [self.run_id]
+        )
+        self._metrics = {
+            (str(one["name"]), int(one["step"])): one["value"] for one in metrics.rows()
+        }
         self._next_step = max((step + 1 for _, step in self._metrics), default=0)
         self._tasks = read_task_names(self._lake)
         self._is_resumed = bool(stored["has_begun"])
@@ -335,7 +339,8 @@ class Run:
                     said = f"{_say(given):.40}, which is no finite number and is not stored"
                     self._warn_once(f"{name} {type(given)}", f"step {step}: {name} is {said}")
                 elif (name, step) in self._metrics:
-                    again.append(name)
+                    # TRL logs the epoch of the last step twice.
+                    again += [name] if self._metrics[name, step] != value else []
                 else:
                     rows[name, step] = {
                         "run_id": self.run_id,
@@ -345,11 +350,15 @@ class Run:
                     }
             if again:  # a training that was started again has many
                 others = f", as of {len(again) - 1} other metrics" if len(again) > 1 else ""
-                said = f"{again[0]} of step {step} is stored; its first value stays{others}"
+                said = (
+                    f"{again[0]} of step {step} is stored; its first value stays{others}. "
+                    "If this is another training, give it another name: its rollouts join those "
+                    "of the first one"
+                )
                 self._warn_once("stored metrics", said)
             if rows:
                 self._append({"metrics": list(rows.values())}, f"{self.name}: step {step}")
-            self._metrics |= rows.keys()
+            self._metrics |= {key: row["value"] for key, row in rows.items()}
             self._next_step = max(self._next_step, step + 1)
 
     def follow(self, path: str | Path, *, live: bool = True) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import itertools
 import json
+import logging
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -56,6 +57,11 @@ def attach(
         raise UsageError(
             f"store.attach takes a GRPOTrainer of TRL, not {type(trainer).__name__}",
             "Log other trainings by store.run(…): log_rollouts([…]) and log({…}).",
+        )
+    if trainer.state.global_step:
+        logging.getLogger(__name__).warning(
+            "the %d steps that the trainer has made are not logged: attach it before train()",
+            trainer.state.global_step,
         )
     train, log = trainer.train, trainer.log
     opened: list[Run] = []

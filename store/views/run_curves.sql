@@ -2,9 +2,10 @@
 -- device is each device on which kernels of the run were judged and rule is each rule that rewarded
 -- the run; both are NULL if there is none. success counts attempts whose kernel is correct at every
 -- workload of the device, equivalent to the task, and not quarantined. pending counts attempts that
--- wait for a verdict; success_share leaves them out. Speedups are over eager, at the workload that
--- scores the task. new_kernels counts kernels that these attempts wrote first: if it falls, the
--- policy repeats itself. entropy is the trainer's metric for the step, where it has rewards.
+-- wait for a verdict by the full protocol; success_share leaves them out, and is NULL if every kernel
+-- waits. Speedups are over eager, at the workload that scores the task. new_kernels counts kernels
+-- that these attempts wrote first: if it falls, the policy repeats itself. entropy is the trainer's
+-- metric for the step, where it has rewards.
 --
 -- key columns: run, step, device, reward_mean, attempts, success_share, speedup_p50, faster
 -- rule: reward rule; NULL if no rule rewarded the run
@@ -15,9 +16,9 @@
 -- zero_variance_groups: number of groups whose rewards are all equal, which teach nothing
 -- groups: number of groups of attempts
 -- with_kernel: number of attempts whose answer contains a kernel
--- pending: number of attempts that wait for a verdict
+-- pending: number of attempts that wait for a verdict by the full protocol
 -- success: number of attempts whose kernel is correct
--- success_share: success / attempts that do not wait (0 to 1)
+-- success_share: success / attempts that do not wait (0 to 1); NULL if every kernel waits
 -- quarantined: number of attempts with a quarantined kernel
 -- unique_kernels: number of different kernels
 -- new_kernels: number of kernels that these attempts wrote first
@@ -157,7 +158,8 @@ SELECT
     steps.with_kernel,
     steps.pending,
     steps.success,
-    steps.success / nullif(steps.attempts - steps.pending, 0) AS success_share,
+    CASE WHEN steps.pending = 0 OR steps.pending < steps.with_kernel
+        THEN steps.success / (steps.attempts - steps.pending) END AS success_share,
     steps.quarantined,
     steps.unique_kernels,
     steps.new_kernels,

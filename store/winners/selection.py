@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from store.bounds import QueryLimits
+from store.errors import name_condition
 from store.hub import licenses
 from store.lake.reader import Lake
 from store.lake.result import Result
@@ -63,7 +64,8 @@ def read_winners(
         lake.keep("_candidates", query, parameters)
     else:  # what the user writes goes through the guard, together with our own text around it
         guarded = f"WITH candidates AS ({query}) FROM candidates WHERE ({where}\n)"
-        chosen = lake.sql(guarded, parameters, QueryLimits(max_rows=0)).arrow()
+        with name_condition(where):
+            chosen = lake.sql(guarded, parameters, QueryLimits(max_rows=0)).arrow()
         lake.register("_chosen", chosen)
         lake.keep("_candidates", "FROM _chosen")
     if licensed:

@@ -203,8 +203,8 @@ def test_the_text_of_fixed_figures() -> None:
         " 75.0 %  0.3 ms  2x  void mine(float*)\n"
         " 25.0 %  0.1 ms  1x  ampere_sgemm_128x64_nn\n"
         "Own kernels: 75 % of the device's time.\n"
-        "Memory: at least 1600 MB, 4000 GB/s, 83 % of 4800.\n"
-        "Compute: 2 GFLOP in the reference, 5000 GFLOP/s, 7 % of 6.7e+04.\n"
+        "Memory: at least 1600 MB, 4000 GB/s, 83 % of 4800 GB/s.\n"
+        "Compute: 2 GFLOP in the reference, 5000 GFLOP/s, 7 % of 6.7e+04 GFLOP/s.\n"
         "Device idle: 2 %.\n"
         "Bottleneck: memory_bandwidth."
     )

@@ -24,7 +24,7 @@ from evaluators.scheduling.cases import read_task
 from evaluators.scheduling.run import Selection, find_pending, name_verdict
 from store.cli import show
 from store.dossier import pages
-from store.errors import HostUnfit, SandboxFailed, UnknownName, UnsafeSQL
+from store.errors import FlywheelError, HostUnfit, SandboxFailed, UnknownName, UnsafeSQL
 
 ROOT = Path(store.__file__).parents[1]
 TASK = (
@@ -366,6 +366,15 @@ def test_options_narrow_what_is_pending(lake_with_kernels: str) -> None:
 def test_sql_of_the_user_is_guarded(lake_with_kernels: str, where: str) -> None:
     with pytest.raises(UnsafeSQL):
         list_pending(lake_with_kernels, CPU, where=where)
+
+
+@pytest.mark.parametrize("where", ["path =", "no_column = 1", ""])
+def test_an_error_in_a_condition_shows_the_condition_and_not_our_query(
+    lake_with_kernels: str, where: str
+) -> None:
+    with pytest.raises(FlywheelError, match=rf"^--where '{where}' is no condition") as caught:
+        list_pending(lake_with_kernels, CPU, where=where)
+    assert "LINE" not in caught.value.message
 
 
 def test_unknown_names_are_refused_with_what_there_is(lake_with_kernels: str) -> None:

@@ -277,6 +277,7 @@ REACHES = [
     "SELECT 'FROM read_parquet(''{file}'')'.json_serialize_plan()",
     "SELECT getenv('HOME')",
     "SELECT GetEnv('HOME')",
+    "SELECT current_setting('secret_directory')",
     "SELECT write_log('x')",
     "FROM duckdb_secrets()",
     "FROM duckdb_settings()",

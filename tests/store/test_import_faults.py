@@ -5,15 +5,17 @@ from __future__ import annotations
 import gzip
 from pathlib import Path
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from import_layouts import LAYOUTS, Layout, break_record
-from import_sources import count, import_source, kernel, query, write_lines
+from import_sources import count, import_source, kernel, query, write_json, write_lines
 
 import store
 from store.bounds import ParquetLimits
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import parquet, text_files
-from store.importers import openevolve
+from store.importers import accelopt, openevolve
 from store.importers.reading import pieces, sources
 from store.importers.reading.pieces import run_import
 
@@ -114,6 +116,25 @@ def test_parquet_that_expands_is_refused(name: str, tmp_path: Path) -> None:
     ):
         import_source(tmp_path / "lake", BY_NAME[name].importer, source)
     assert count(tmp_path / "lake", "kernels") == 0
+
+
+def test_a_source_without_rows_is_no_silent_success(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = write_json(tmp_path / "executor_results.json", {"executor_results": None})
+    import_source(tmp_path / "lake", accelopt, file)
+    assert f"{file} has no row that accelopt reads" in caplog.text
+
+
+def test_a_number_that_another_unit_makes_infinite_is_absent(tmp_path: Path) -> None:
+    layout, source = BY_NAME["kernelbot"], tmp_path / "source"
+    write(layout, source)
+    rows = pq.read_table(source / layout.target).to_pylist()
+    table = pa.Table.from_pylist([row | {"score": 1e308} for row in rows])
+    pq.write_table(table, source / layout.target)
+    import_source(tmp_path / "lake", layout.importer, source)
+    assert count(tmp_path / "lake", "kernels") == 2
+    assert query(tmp_path / "lake", "FROM claims WHERE metric <> 'correct'") == []
 
 
 def test_a_link_out_of_the_folder_is_refused(tmp_path: Path) -> None:

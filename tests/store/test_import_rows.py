@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import logging
 from pathlib import Path
@@ -75,15 +76,15 @@ def list_attempts(url: str) -> list[tuple[Any, ...]]:
 
 
 @pytest.mark.repeats(run=1)
-@pytest.mark.parametrize("suffix", [".jsonl", ".csv", ".parquet", ".feather", ".arrow"])
+@pytest.mark.parametrize("suffix", [".jsonl", ".CSV.gz", ".parquet", ".feather", ".arrow"])
 def test_each_format_gives_the_same_attempts(url: str, tmp_path: Path, suffix: str) -> None:
     file, records = tmp_path / f"mine{suffix}", [row(n) for n in range(3)]
     table = pa.Table.from_pylist(records)
     match suffix:
         case ".jsonl":
             write_json_lines(file, records)
-        case ".csv":
-            write_csv(file, records)
+        case ".CSV.gz":
+            file.write_bytes(gzip.compress(write_csv(tmp_path / "a.csv", records).read_bytes()))
         case ".parquet":
             pq.write_table(table, file)
         case ".feather":
@@ -144,6 +145,14 @@ def test_a_bad_row_costs_that_row_and_is_named(
     ragged = write_csv(tmp_path / "mine.csv", [row(1)])
     ragged.write_text(ragged.read_text() + "layer_norm,a,b,c,d,e,f\nlayer_norm\n")
     assert import_rows(url, ragged).rows["generations"] == 1
+    latin = write_csv(tmp_path / "latin.csv", [row(1), row(2, code="x = 1 # caf")])
+    latin.write_bytes(latin.read_bytes().replace(b"# caf", b"# caf\xe9"))
+    assert import_rows(url, latin).rows["generations"] == 1
+    assert "latin.csv, line 5 is left out: not UTF-8" in caplog.text
+    lines = write_json_lines(tmp_path / "cut.jsonl", [row(n) for n in range(300)]).read_bytes()
+    (cut := tmp_path / "cut.jsonl.gz").write_bytes(gzip.compress(lines)[:-20])
+    assert import_rows(url, cut).rows["generations"] > 100
+    assert "is left out: Compressed file ended before" in caplog.text
     hopeless = write_json_lines(tmp_path / "other.jsonl", [row(1, task="nothing")])
     with pytest.raises(ImportFailed, match=r"no row .*\nImport the tasks first"):
         import_rows(url, hopeless)
@@ -156,6 +165,9 @@ def test_a_header_counts_without_rows_and_names_a_column_once(url: str, tmp_path
         import_rows(url, file)
     file.write_text("task,code,code\nlayer_norm,x = 1,y = 2\n")
     with pytest.raises(ImportFailed, match="has the column 'code' twice"):
+        import_rows(url, file)
+    file.write_text("task,code\nlayer_norm,x\n", encoding="utf-16")
+    with pytest.raises(ImportFailed, match=r"is UTF-16, not UTF-8\n`iconv"):
         import_rows(url, file)
     array = write_json_lines(tmp_path / "array.jsonl", [json.dumps([row(1)])])
     with pytest.raises(ImportFailed, match="line 1: an object is expected, not list"):

@@ -221,6 +221,10 @@ def test_every_token_comes_back_bit_by_bit(tmp_path: Path) -> None:
         ({"completion_ids": ["a"]}, "completion_ids has values like 'a', not token ids"),
         ({"loss_mask": [0, 2]}, r"loss_mask\[1\] is 2, not 0 or 1"),
         ({"token_ends": [3, 2]}, r"token_ends\[1\] is 2, before the end of an earlier token"),
+        (
+            {"completion": "four", "token_ends": [3, 5]},
+            r"token_ends\[1\] is 5, beyond the text of 4 characters",
+        ),
         ({"reward": float("nan")}, "reward is nan, not a finite number"),
         ({"reward": {"right": "yes"}}, r"reward\['right'\] is 'yes', not a finite number"),
         ({"advantage": "much"}, "advantage has 0 dimensions"),
@@ -323,6 +327,7 @@ def test_a_name_resumes_its_run_and_its_config_must_be_the_same(
         run.log({"eval.right": 1.0, "loss": 9.0}, step=3)
         run.log({"loss": 0.25})
     assert "loss of step 4 is stored; its first value stays" in caplog.text
+    assert "If this is another training, give it another name" in caplog.text
     assert caplog.text.count("its first value stays") == 1
     metrics = _ask(tmp_path, "SELECT name, step, value FROM metrics ORDER BY name, step")
     assert [tuple(row.values()) for row in metrics] == [

@@ -137,10 +137,14 @@ def test_the_step_of_an_attempt_is_its_rewards_or_its_groups(lake: store.Lake) -
 def test_an_attempt_that_tells_its_step_needs_no_reward(lake: store.Lake, tmp_path: Path) -> None:
     shutil.copytree(lake.url, tmp_path / "lake")
     with store.writer(str(tmp_path / "lake"), author="tests") as writer:
-        writer.append({"generations": [attempt(None, "g3", 40, step=5)]}, "a group without reward")
+        group = [attempt(None, "g3", 40, step=5), attempt(UNJUDGED, "g3", 41, step=5)]
+        writer.append({"generations": group}, "a group without reward")
     with store.open(str(tmp_path / "lake")) as opened:
-        [row] = opened.sql("SELECT step FROM run_steps WHERE group_id = 'g3'").rows()
-    assert row == {"step": 5}
+        steps = opened.sql("SELECT step FROM run_steps WHERE group_id = 'g3'").rows()
+        [row] = opened.sql("FROM run_curves WHERE step = 5 AND rule = 'success'").rows()
+    assert steps == [{"step": 5}, {"step": 5}]
+    # The only kernel waits: that nothing has succeeded says nothing yet.
+    assert (row["pending"], row["success"], row["success_share"]) == (1, 0, None)
 
 
 def test_a_policy_of_a_round_gives_its_attempts_their_step(lake: store.Lake) -> None:

@@ -26,7 +26,9 @@ def prefer_the_second(completions: list[str], **_: Any) -> list[float | None]:
     return [None if at % 2 == 0 else 1.0 for at in range(len(completions))]
 
 
-def test_a_trainer_of_trl_logs_what_its_loss_gets(tmp_path: Path) -> None:
+def test_a_trainer_of_trl_logs_what_its_loss_gets(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     import datasets
     from trl.trainer.grpo_config import GRPOConfig
     from trl.trainer.grpo_trainer import GRPOTrainer
@@ -60,6 +62,9 @@ def test_a_trainer_of_trl_logs_what_its_loss_gets(tmp_path: Path) -> None:
     url = str(tmp_path / "lake")
     store.attach(trainer, "attached", lake=url)
     trainer.train()
+    assert not [one for one in caplog.records if "attach" in one.message]
+    store.attach(trainer, "late", lake=url)
+    assert "the 2 steps that the trainer has made are not logged" in caplog.text
 
     with store.open(url) as lake:
         [run] = lake.sql("SELECT run_id, config FROM runs").rows()

@@ -12,6 +12,7 @@ import dataclasses
 import hashlib
 import json
 import logging
+import math
 import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -237,7 +238,8 @@ class BundleRows(AttemptRows):
         **columns: Any,
     ) -> None:
         """Add a reported figure; nothing if there is none. A speedup needs a baseline."""
-        if figure is None or (metric == "speedup" and figure <= 0):
+        # A change of unit makes a number infinite that is finite in the file.
+        if figure is None or math.isinf(figure) or (metric == "speedup" and figure <= 0):
             return
         claim_id = claim_id or content_id(
             *("claim", self.namespace, *attempt.place, attempt.kernel_id),
@@ -728,10 +730,13 @@ def run_import(
                     progress(one.message, is_stored)
     takes_files = path is not None and getattr(module, "TAKES_PATH", True)
     unread = record.list_unread(path) if path is not None and takes_files else {}
-    if record.first and not stored and not skipped and not refused:
-        error = record.first[0]
-        raise ImportFailed(f"nothing of {path} can be imported: {error.message}", error.hint)
-    record.report(getattr(module, "NAME", ""), unread)
+    importer = getattr(module, "NAME", "")
+    if not stored and not skipped and not refused:
+        if record.first:
+            error = record.first[0]
+            raise ImportFailed(f"nothing of {path} can be imported: {error.message}", error.hint)
+        log.warning("%s has no row that %s reads", path, importer)
+    record.report(importer, unread)
     if refused:
         raise next(iter(refused.values()))
     counts: Counter[str] = Counter()

@@ -124,6 +124,7 @@ BODIES = {
         GOOD | {"files": [{"path": "../x.py", "code": "x"}]}
     ).encode(),
     "a path twice": json.dumps(GOOD | {"files": [{"path": "kernel.py", "code": "x"}]}).encode(),
+    "a path of another language": json.dumps(GOOD | {"path": "kernel.md"}).encode(),
     "files of another form": json.dumps(GOOD | {"files": [1]}).encode(),
     "an unknown device": json.dumps(GOOD | {"device_class": "TPU"}).encode(),
 }
