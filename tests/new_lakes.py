@@ -49,15 +49,15 @@ def _find_templates() -> Path:
     return Path(os.environ[TEMPLATES])
 
 
-def _make_once(name: str, make: Callable[[FolderLocation], None]) -> Path:
-    """Return the folder of a lake that the first process of a run makes."""
+def make_once(name: str, make: Callable[[Path], None]) -> Path:
+    """Return a folder that the first process of a run makes; no test writes to it."""
     folder = _find_templates() / name
     with folder.with_suffix(".lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            part = FolderLocation(folder.with_suffix(".part"))
+            part = folder.with_suffix(".part")
             make(part)
-            part.root.rename(folder)
+            part.rename(folder)
     return folder
 
 
@@ -65,7 +65,8 @@ def _make_once(name: str, make: Callable[[FolderLocation], None]) -> Path:
 def make_template() -> Path:
     """Return the folder of the lake that is copied."""
 
-    def make(location: FolderLocation) -> None:
+    def make(folder: Path) -> None:
+        location = FolderLocation(folder)
         writer = Writer.__new__(Writer)
         _make(writer, location, "tests")
         writer.close()
@@ -76,7 +77,7 @@ def make_template() -> Path:
             attach(connection, location)
             index.follow(connection)
 
-    return _make_once("empty", make)
+    return make_once("empty", make)
 
 
 @cache
@@ -85,11 +86,11 @@ def make_starter_template() -> Path:
     from store.importers import starter
     from store.importers.reading.pieces import run_import
 
-    def make(location: FolderLocation) -> None:
-        with Writer(location, "tests") as writer:
+    def make(folder: Path) -> None:
+        with Writer(FolderLocation(folder), "tests") as writer:
             run_import(writer, starter, None, starter.Config())
 
-    return _make_once("starter", make)
+    return make_once("starter", make)
 
 
 def copy_starter_lake(folder: Path | str) -> str:

@@ -93,7 +93,7 @@ def check_page(text: str) -> None:
         assert noise not in text, noise
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize("room", ROOMS)
 def test_the_first_page_shows_its_examples(room: str) -> None:
     text = page(room)

@@ -449,7 +449,7 @@ def test_what_shows_by_chance_shows_soon(name: str, check_code: Checked) -> None
     assert any(BY_CHANCE[name] <= set(check_code(code, task).flags) for _ in range(12))
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize("name", mark_repeated(FLAGGED))
 def test_what_the_task_does_not_promise_is_a_flag(name: str, check_code: Checked) -> None:
     task, code, flags = FLAGGED[name]

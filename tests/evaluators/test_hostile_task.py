@@ -279,6 +279,7 @@ threading.Thread(target=scribble, daemon=True).start()
         assert torch.equal(given.nan_to_num(), before.nan_to_num())
 
 
+@pytest.mark.slow
 def test_sizes_follow_what_a_task_gives(fork_server: ForkServer) -> None:
     text = TASK.replace("torch.randn(16, 8)", "torch.randn(int(torch.randint(1, 1 << 19, ())), 8)")
     with Reference(text, {}, "cpu", fork_server) as task:

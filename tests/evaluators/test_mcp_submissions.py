@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import fcntl
 import json
 import os
 import re
@@ -18,7 +17,7 @@ from typing import Any, NoReturn
 import commands
 import pytest
 from mcp_client import Agent, open_client, open_http_server, read_text
-from new_lakes import copy_starter_lake
+from new_lakes import copy_starter_lake, make_once
 
 import store
 from evaluators.judge import Config
@@ -169,17 +168,10 @@ def test_servers_that_share_a_session_number_its_steps_in_order(
 
 
 @pytest.fixture(scope="module")
-def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any]]:
-    """Return the lake of a server in this process, and what an agent was answered.
+def searched() -> tuple[Path, dict[str, Any]]:
+    """Return the lake of a server in this process, and what an agent was answered."""
 
-    The first test process that needs it makes it; no test writes to this lake.
-    """
-    place = tmp_path_factory.getbasetemp()
-    if "PYTEST_XDIST_WORKER" in os.environ:
-        place = place.parent
-    lake, file = place / "searched" / "lake", place / "searched.json"
-
-    async def run() -> dict[str, Any]:
+    async def run(lake: Path) -> dict[str, Any]:
         with pytest.MonkeyPatch.context() as monkeypatch:
             async with (
                 make_desk(lake) as desk,
@@ -187,12 +179,12 @@ def searched(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, 
             ):
                 return await search(Agent(client), monkeypatch)
 
-    with (place / "searched.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not file.exists():
-            copy_starter_lake(lake)
-            file.write_text(json.dumps(asyncio.run(run())))
-    return lake, json.loads(file.read_text())
+    def make(folder: Path) -> None:
+        copy_starter_lake(folder / "lake")
+        (folder / "answers.json").write_text(json.dumps(asyncio.run(run(folder / "lake"))))
+
+    folder = make_once("searched", make)
+    return folder / "lake", json.loads((folder / "answers.json").read_text())
 
 
 @pytest.fixture

@@ -274,6 +274,7 @@ def test_limit_gives_that_many_prompts_over_all_tasks(lake, make_job, rows_of) -
     assert sum(row["task"] == "tanh" for row in many) == 1
 
 
+@pytest.mark.slow
 def test_another_seed_draws_otherwise(lake, make_job, rows_of) -> None:
     first, second = (
         [row["exemplar_kernel_ids"] for row in rows_of(job)]

@@ -102,6 +102,7 @@ def test_a_fresh_process_gives_the_same_bytes(
     assert hashes(tmp_path / "here") == hashes(tmp_path / "there")
 
 
+@pytest.mark.slow
 def test_the_seed_changes_the_dataset(lake, make_job, tmp_path: Path) -> None:
     ids = {
         materialize.preview_dataset(

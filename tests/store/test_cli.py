@@ -557,6 +557,10 @@ def test_listings(run: Run, filled_lake: Path) -> None:
     assert {(row["table"], row["column"]) for row in json.loads(found)} == {
         ("author_costs", "tokens_per_correct"), ("run_costs", "tokens_per_improvement"),
     }  # fmt: skip
+
+
+@pytest.mark.slow
+def test_a_search_for_columns_that_finds_none_fails(run: Run, filled_lake: Path) -> None:
     assert run("describe", "--find", "no such word", "--lake", filled_lake).code == 1
 
 

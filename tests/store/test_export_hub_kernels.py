@@ -19,6 +19,7 @@ from typing import Any
 import builders
 import pytest
 import torch
+from new_lakes import make_once
 from winner_lakes import WON, make_lake
 
 import store
@@ -36,19 +37,15 @@ BUILD = Path("build", "torch-universal")
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    """Return a lake in which kernels have won on this processor and on an H200."""
-    return make_lake(tmp_path_factory.mktemp("winners") / "lake")
+def written() -> Path:
+    """Return every repository of a lake in which kernels have won here and on an H200."""
 
+    def make(folder: Path) -> None:
+        with store.open(make_lake(folder / "lake")) as lake:
+            tasks = f"task IN {(*WON, 'single_gate')}"
+            export(lake, hub_kernels, folder / "out", Config(where=tasks))
 
-@pytest.fixture(scope="module")
-def written(url: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with every repository of that lake."""
-    folder = tmp_path_factory.mktemp("hub") / "out"
-    with store.open(url) as lake:
-        tasks = f"task IN {(*WON, 'single_gate')}"
-        export(lake, hub_kernels, folder, Config(where=tasks))
-    return folder
+    return make_once("winners", make) / "out"
 
 
 class Exported:

@@ -374,6 +374,7 @@ def test_nesting_and_length_end_in_a_refusal(lake: store.Lake, query: str) -> No
         lake.sql(query).rows()
 
 
+@pytest.mark.slow
 def test_long_questions_are_answered(lake: store.Lake) -> None:
     listed = ", ".join(f"'p{n:02}'" for n in range(20_000))
     assert lake.sql(f"SELECT count(*) AS n FROM policies WHERE policy_id IN ({listed})").one() == {

@@ -276,6 +276,7 @@ def test_a_long_code_is_read_in_parts(hostile_lake: Path) -> None:
     assert end[1] == [f"code: characters {last} to {count} of {count}"]
 
 
+@pytest.mark.slow
 def test_stored_texts_are_marked_as_data_and_control_no_terminal(hostile_lake: Path) -> None:
     async def ask(agent: Agent) -> list[str]:
         calls: list[tuple[str, dict[str, Any]]] = [

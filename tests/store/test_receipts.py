@@ -171,7 +171,8 @@ def test_a_receipt_of_one_device_or_clock(
     assert len(rows) > 0
 
 
-@pytest.mark.parametrize("number", [1, pytest.param(20, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 20])
 def test_receipts_of_measured_kernels_follow_from_their_rows(tmp_path: Path, number: int) -> None:
     with store.open(copy_starter_lake(tmp_path / "lake")) as starter:
         # Those with the oldest columns and most sessions first.

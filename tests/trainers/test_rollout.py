@@ -205,6 +205,7 @@ def test_the_same_right_kernel_again_is_one(lake: str, tmp_path: Path) -> None:
     assert (outcome.tallies[0].attempts, outcome.tallies[0].correct) == (4, 1)
 
 
+@pytest.mark.slow
 def test_a_second_run_asks_for_nothing_that_is_stored(lake: str, tmp_path: Path) -> None:
     texts = number_kernels("wrong", 9)
     judge = Judge()
