@@ -5,7 +5,7 @@ from __future__ import annotations
 import html
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import asdict, fields
 from datetime import timedelta
@@ -27,8 +27,9 @@ from store.commandline.members import (
     Count,
     Format,
     Group,
+    ListFormat,
     Member,
-    PageFormat,
+    ResultFormat,
     annotate_config,
     make_room_app,
 )
@@ -47,8 +48,6 @@ from store.schema.clocks import Clock
 from store.schema.sql_text import quote_values
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from store.lake.location import Location
 
 At: TypeAlias = Annotated[
@@ -60,7 +59,6 @@ At: TypeAlias = Annotated[
 ]
 Include: TypeAlias = Annotated[Inclusions, Parameter(name="*", negative="")]
 Limits: TypeAlias = Annotated[QueryLimits, Parameter(name="*")]
-ListFormat: TypeAlias = Annotated[Format, Parameter(help="Format of the list.")]
 QueryFormat: TypeAlias = Literal["table", "json", "csv", "parquet"]
 
 Resolution: TypeAlias = Annotated[float, Parameter(converter=parse_share)]
@@ -99,16 +97,6 @@ def locate_lake(common: Common) -> Location:
     from store.lake.location import Location
 
     return Location.of(common.lake)
-
-
-def print_rows(
-    rows: pa.Table | Sequence[dict[str, Any]], form: str, keys: Sequence[str] = ()
-) -> None:
-    """Print rows in the form that the options name."""
-    import pyarrow as pa
-
-    rows = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
-    display.write_rows(rows, form, keys=keys)
 
 
 @app.command
@@ -228,7 +216,7 @@ def tables(*, at: At = None, format: ListFormat = "table", common: Common = COMM
             f"{quote_values((t.about,))} AS about FROM {t.name}"
             for t in lake.catalog.tables.values()
         ]
-        print_rows(lake.run(" UNION ALL ".join(parts)).arrow(), format)
+        display.write_rows(lake.run(" UNION ALL ".join(parts)).arrow(), format)
 
 
 @app.command
@@ -256,7 +244,7 @@ def views(
         {"view": view, "about": sql_files.read_description(sql_files.read_view(view))}
         for view in sql_files.list_views()
     ]
-    print_rows(rows, format)
+    display.write_rows(rows, format)
 
 
 @app.command
@@ -299,7 +287,7 @@ def describe(
         raise FlywheelError(
             f'no column of a table or view is about "{table}"', "`store views` lists all views."
         )
-    print_rows(rows, format, ("table", "column", "type", "about"))
+    display.write_rows(rows, format, keys=("table", "column", "type", "about"))
 
 
 @app.command
@@ -319,7 +307,7 @@ def log(*, limit: Count = 20, format: ListFormat = "table", common: Common = COM
 
     with open_lake(common) as lake:
         rows = history.list_snapshots(lake).slice(0, limit)
-        print_rows(rows, format)
+        display.write_rows(rows, format)
 
 
 @app.command
@@ -357,7 +345,7 @@ def diff(
 
     with open_lake(common, before) as old, open_lake(common, after) as new:
         if table is not None:
-            print_rows(history.list_added_rows(old, new, table), format)
+            display.write_rows(history.list_added_rows(old, new, table), format)
             return
         difference = history.compare(old, new)
     if format == "json":
@@ -382,7 +370,7 @@ def diff(
             if rows.num_rows
         ]
         if parts:
-            print_rows(pa.concat_tables(parts, promote_options="default"), format)
+            display.write_rows(pa.concat_tables(parts, promote_options="default"), format)
         return
     echo.print_result(f"snapshot {difference.before} → {difference.after}")
     for title, _, rows in changes:
@@ -452,7 +440,7 @@ def compare(
     if format == "table":
         for line in done.describe():
             echo.print_result(line)
-    print_rows(done.pairs, format, KEY_COLUMNS)
+    display.write_rows(done.pairs, format, keys=KEY_COLUMNS)
 
 
 tag_app = CommandApp(name="tag", help="Name snapshots: add, list and remove tags.")
@@ -497,7 +485,7 @@ def tag_list(*, format: ListFormat = "table", common: Common = COMMON) -> None:
     from store.upkeep import history
 
     with open_lake(common) as lake:
-        print_rows(history.list_tags(lake), format)
+        display.write_rows(history.list_tags(lake), format)
 
 
 @tag_app.command(name="rm")
@@ -529,7 +517,7 @@ def show(
     *,
     lineage: Annotated[bool, Parameter(negative="")] = False,
     at: At = None,
-    format: PageFormat = "table",
+    format: ResultFormat = "table",
     common: Common = COMMON,
 ) -> None:
     """Show everything the lake knows about a kernel, a task and its kernels, or a run.
@@ -552,8 +540,6 @@ def show(
     lineage
         Show only the kernels that this one was made from: its parents, the exemplars in its
         prompts, and theirs in turn.
-    format
-        Format of the page.
     """
     from store.cli import show
 
@@ -634,7 +620,7 @@ def verify(
     code: Path | None = None,
     task: list[Path] | None = None,
     allowed_signers: Path | None = None,
-    format: PageFormat = "table",
+    format: ResultFormat = "table",
     common: Common = COMMON,
 ) -> None:
     """Check a receipt: compute its figures again from its samples, and say what is not checked.
@@ -731,7 +717,7 @@ def best(
     told = {name: sorted({*map(str, rows[name].to_pylist())}) for name in _TOLD_ONCE}
     others = rows["others"][0].as_py()
     once = [name for name, values in told.items() if len(values) == 1]
-    print_rows(rows.drop_columns([*once, "others"]), format)
+    display.write_rows(rows.drop_columns([*once, "others"]), format)
     if not common.quiet:
         words = (f"{name} {', '.join(values)}" for name, values in told.items())
         more = f"; tasks on other devices: {others} (--device)" if others else ""
@@ -746,7 +732,7 @@ def headline(
     /,
     *,
     at: At = None,
-    format: PageFormat = "table",
+    format: ResultFormat = "table",
     common: Common = COMMON,
 ) -> None:
     """Derive a published figure step by step, each step with its SQL.
@@ -759,8 +745,6 @@ def headline(
     ----------
     name
         Name of the figure.
-    format
-        Format of the steps.
     """
     from store.headlines import story
 
@@ -900,20 +884,18 @@ app.command(export_app)
 
 
 @import_app.command
-def detect(path: Path, /, *, format: Format = "table", common: Common = COMMON) -> None:
+def detect(path: Path, /, *, format: ListFormat = "table", common: Common = COMMON) -> None:
     """Print the importer that fits a file or folder; nothing is imported.
 
     Parameters
     ----------
     path
         File or folder to look at.
-    format
-        Format of the answer.
     """
     from store.importers.reading import sources
 
     importer, seen = sources.choose(path, sources.detect(path))
-    print_rows([{"importer": importer, "recognizes": seen}], format)
+    display.write_rows([{"importer": importer, "recognizes": seen}], format)
 
 
 def _import_command(importer: Member) -> Callable[..., None]:
@@ -975,7 +957,7 @@ def publish(
     private: Annotated[bool, Parameter(negative="")] = False,
     dry_run: Annotated[bool, Parameter(negative="")] = False,
     card: Annotated[bool, Parameter(negative="")] = False,
-    format: PageFormat = "table",
+    format: ResultFormat = "table",
     common: Common = COMMON,
 ) -> None:
     """Publish a snapshot to the Hugging Face Hub: Parquet files, a dataset card, and a lake.
@@ -1016,8 +998,6 @@ def publish(
         Print the files with their sizes and changes and a summary of the card; send nothing.
     card
         With --dry-run, print only the whole card.
-    format
-        Format of the result.
     """
     from store.hub.edition_writer import LOCAL, Options
     from store.hub.publish import publish as run
@@ -1077,7 +1057,7 @@ def pull(
     /,
     *,
     limits: Annotated[ParquetLimits, Parameter(name="*")] = PARQUET_LIMITS,
-    format: PageFormat = "table",
+    format: ResultFormat = "table",
     common: Common = COMMON,
 ) -> None:
     """Merge a published lake into this one. Nothing here is overwritten. Exits 3 on conflicts.
@@ -1095,8 +1075,6 @@ def pull(
     ----------
     repo
         ORG/NAME, or ORG/NAME@REVISION with a tag, branch or commit (default: main).
-    format
-        Format of the result.
     """
     from store.hub.pull import pull as run
 
@@ -1138,7 +1116,7 @@ def init(*, common: Common = COMMON) -> None:
 def check(
     *,
     full: Annotated[bool, Parameter(negative="")] = False,
-    format: Format = "table",
+    format: ListFormat = "table",
     common: Common = COMMON,
 ) -> None:
     """Test every row and file of the lake: ids, keys, references, checks, counts, checksums.
@@ -1158,15 +1136,13 @@ def check(
     ----------
     full
         Read everything again, whatever was checked before.
-    format
-        Format of the list of problems.
     """
     from store.upkeep import integrity
 
     with echo.show_progress(quiet=common.quiet) as show:
         report = integrity.inspect(locate_lake(common), show, full=full)
     if report.problems:
-        print_rows([asdict(problem) for problem in report.problems], format)
+        display.write_rows([asdict(problem) for problem in report.problems], format)
         echo.print_error(FlywheelError(f"rules broken: {len(report.problems)}"))
         sys.exit(3)
     if report.is_partial:
@@ -1287,11 +1263,8 @@ def expire(
             "give either --older-than-days or --tokens", "`store expire --help` explains both."
         )
     if tokens is not None:
-        from store.exporters.writing.run import find_run
-
         with store.open(location.url) as lake:
-            run_id = find_run(lake, tokens)
-        assert run_id is not None
+            run_id = pages.find_run(lake, tokens)
         count = maintenance.expire_tokens(location, run_id, dry_run=dry_run)
         verb = "would delete" if dry_run else "deleted"
         echo.print_result(f"{verb} the tokens of {count} attempts of run {run_id}")
@@ -1459,7 +1432,9 @@ def rejected(
     if given is None:
         rows = [asdict(bundle) for bundle in bundles]
         columns = [field.name for field in fields(spool.RejectedBundle)]
-        print_rows(pa.table({name: [row[name] for row in rows] for name in columns}), format)
+        display.write_rows(
+            pa.table({name: [row[name] for row in rows] for name in columns}), format
+        )
         return
     if retry and discard:
         raise FlywheelError("--retry and --discard cannot be combined", "Run one, then the other.")

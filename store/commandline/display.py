@@ -56,7 +56,10 @@ _STATUS_COLUMNS = frozenset(("status", "standing", "state", "outcome", "decision
 
 
 def write_rows(
-    rows: pa.Table, form: str, out: Path | None = None, keys: Sequence[str] = ()
+    rows: pa.Table | Sequence[dict[str, Any]],
+    form: str,
+    out: Path | None = None,
+    keys: Sequence[str] = (),
 ) -> None:
     """Write rows to stdout or to a file, as table, json, csv or parquet.
 
@@ -68,6 +71,9 @@ def write_rows(
     characters: on stdout they become escapes, on a terminal newlines too, and a note counts the
     changed cells.
     """
+    import pyarrow as pa
+
+    rows = rows if isinstance(rows, pa.Table) else pa.Table.from_pylist(list(rows))
     if form == "parquet":
         import pyarrow.parquet as pq
 

@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 Format: TypeAlias = Literal["table", "json", "csv"]
 PageFormat: TypeAlias = Literal["table", "json"]
 """Formats of a result that is more than one table."""
+ListFormat: TypeAlias = Annotated[Format, Parameter(help="Format of the list.")]
+ResultFormat: TypeAlias = Annotated[PageFormat, Parameter(help="Format of the result.")]
 Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lt=2**31))]
 """A number of things, at least one."""
 Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
@@ -153,20 +155,12 @@ def add_list(app: App, room: str) -> None:
 
     default, noun = Common(), _noun(room)
 
-    def list_(*, format: Format = "table", common: Common = default) -> None:
-        """List the members.
-
-        Parameters
-        ----------
-        format
-            Format of the list.
-        """
-        import pyarrow as pa
-
+    def list_(*, format: ListFormat = "table", common: Common = default) -> None:
+        """List the members."""
         from store.commandline import display
 
         rows = [{noun: one.name, "about": one.about} for one in find_members(room).values()]
-        display.write_rows(pa.Table.from_pylist(rows), format)
+        display.write_rows(rows, format)
 
     app.command(
         list_,

@@ -163,6 +163,15 @@ def list_runs(lake: Lake, wanted: str) -> list[str]:
     return [str(row["run_id"]) for row in rows]
 
 
+def find_run(lake: Lake, wanted: str) -> str:
+    """Return the id of the one run with a name, or with an id that begins with it.
+
+    Raises UnknownName.
+    """
+    hint = '`store query "SELECT run_id, kind, name FROM runs"` lists runs.'
+    return choose_id("run", wanted, list_runs(lake, wanted), hint)
+
+
 def choose_id(kind: str, wanted: str, ids: Sequence[str], hint: str) -> str:
     """Return the id that is a text, or the only one that begins with it; raises UnknownName.
 

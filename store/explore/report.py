@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import store
-from store.dossier.pages import MOST_IDS, choose_id
+from store.dossier.pages import find_run
 from store.errors import FlywheelError
 from store.explore.page import answers, charts, texts
 from store.explore.page.model import SQL, Row, Told, bind_question, group_rows
@@ -90,19 +90,13 @@ class Report:
 
 def build_report(lake: Lake, run: str | None = None) -> Report:
     """Build the report of a lake, or of one of its runs. Raises UnknownName for an unknown run."""
-    if run is None:
-        return compose(lake, "Kernel report", list_sections(lake))
-    hint = "store query \"SELECT run_id, kind, name FROM runs WHERE kind = 'training'\""
-    sql = f"SELECT run_id FROM runs WHERE starts_with(run_id, $1) ORDER BY ALL LIMIT {MOST_IDS}"
-    ids = [row["run_id"] for row in lake.run(sql, [run]).rows()]
-    run_id = choose_id("run", run, ids, hint)
-    return compose(lake, f"Run {format_value('run_id', run_id)}", list_run_sections(run_id))
-
-
-def compose(lake: Lake, title: str, sections: Sequence[Section]) -> Report:
-    """Return the report of some sections, with a title that states the lake and the snapshot."""
     from store.lake.reader import Lake
 
+    if run is None:
+        title, sections = "Kernel report", list_sections(lake)
+    else:
+        run_id = find_run(lake, run)
+        title, sections = f"Run {format_value('run_id', run_id)}", list_run_sections(run_id)
     row = lake.sql("SELECT max(committed_at) AS at FROM ingest_log").one()
     # The names of a snapshot are rows that came after it.
     with Lake(lake.location, limits=lake.limits) as newest:

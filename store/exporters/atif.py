@@ -18,9 +18,10 @@ from pathlib import Path
 from typing import Any, cast
 
 from store.commandline.display import list_rows
+from store.dossier.pages import find_run
 from store.errors import ExportRefused
 from store.explore.page.texts import read_messages
-from store.exporters.writing.run import OfRun, find_run
+from store.exporters.writing.run import OfRun
 from store.foreign.atif import EXTRA, ROLES, TOKENS, VERSIONS
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
@@ -34,7 +35,7 @@ _TREES = 50
 
 def write(lake: Lake, folder: Path, config: OfRun) -> dict[str, int]:
     """Write NUMBER-NAME/trajectory.json for each session and each multi-turn attempt."""
-    run_id = find_run(lake, config.run)
+    run_id = None if config.run is None else find_run(lake, config.run)
     counts = {"sessions": 0, "subagents": 0, "multi-turn attempts": 0, "steps": 0}
 
     def write_document(document: dict[str, Any], kind: str) -> None:

@@ -12,8 +12,7 @@ import logging
 import re
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -72,24 +71,23 @@ class Hub:
         from huggingface_hub import RepoFile
         from huggingface_hub.errors import RepositoryNotFoundError, RevisionNotFoundError
 
-        with self._translate_errors(f"{repo} cannot be read"):
+        def read() -> tuple[Any, list[Any]] | None:
             try:
-                info = self._retry(
-                    lambda: self.api.repo_info(repo, repo_type=_KIND, revision=revision)
+                info = self.api.repo_info(repo, repo_type=_KIND, revision=revision)
+                tree = self.api.list_repo_tree(
+                    repo, recursive=True, revision=info.sha, repo_type=_KIND
                 )
-                found = self._retry(
-                    lambda: list(
-                        self.api.list_repo_tree(
-                            repo, recursive=True, revision=info.sha, repo_type=_KIND
-                        )
-                    )
-                )
+                return info, list(tree)
             except (RepositoryNotFoundError, RevisionNotFoundError) as error:
                 # The Hub gives the same answer for a missing repository and for one that the token
                 # may not see.
                 if error.response.status_code == 401 and self._token:
                     raise
                 return None
+
+        if (answer := self._ask(f"{repo} cannot be read", read)) is None:
+            return None
+        info, found = answer
         files = {
             one.path: (one.lfs.sha256 if one.lfs else one.blob_id, one.size)
             for one in found
@@ -99,12 +97,12 @@ class Hub:
 
     def create(self, repo: str, *, private: bool) -> RepositoryState:
         """Create a repository and return its content."""
-        with self._translate_errors(f"{repo} cannot be made"):
-            self._retry(
-                lambda: self.api.create_repo(
-                    repo, repo_type=_KIND, private=private or None, exist_ok=True
-                )
-            )
+        self._ask(
+            f"{repo} cannot be made",
+            lambda: self.api.create_repo(
+                repo, repo_type=_KIND, private=private or None, exist_ok=True
+            ),
+        )
         found = self.find(repo)
         if found is None:
             raise FlywheelError(f"{repo} was made, but cannot be seen", "Run it again.")
@@ -140,74 +138,66 @@ class Hub:
             )
             return str(made.oid)
 
-        with self._translate_errors(f"nothing was published to {repo}"):
-            return self._retry(send)
+        return self._ask(f"nothing was published to {repo}", send)
 
     def tag(self, repo: str, name: str, revision: str) -> None:
         """Tag a commit; do nothing if it has the tag already."""
-        with self._translate_errors(f"{repo} has its files at {revision}, but no tag {name}"):
-            self._retry(
-                lambda: self.api.create_tag(
-                    repo, tag=name, revision=revision, repo_type=_KIND, exist_ok=True
-                )
-            )
+        self._ask(
+            f"{repo} has its files at {revision}, but no tag {name}",
+            lambda: self.api.create_tag(
+                repo, tag=name, revision=revision, repo_type=_KIND, exist_ok=True
+            ),
+        )
 
     def download(self, repo: str, revision: str, paths: list[str]) -> Path:
         """Return a folder with files of a commit; files that were downloaded before are reused."""
-        with self._translate_errors(f"{repo} cannot be downloaded"):
-            folder = self._retry(
-                lambda: self.api.snapshot_download(
-                    repo, repo_type=_KIND, revision=revision, allow_patterns=paths
-                )
-            )
+        folder = self._ask(
+            f"{repo} cannot be downloaded",
+            lambda: self.api.snapshot_download(
+                repo, repo_type=_KIND, revision=revision, allow_patterns=paths
+            ),
+        )
         return Path(str(folder))
 
-    def _retry(self, ask: Callable[[], _T]) -> _T:
-        for number in range(TRIES):
-            try:
-                return ask()
-            except Exception as error:
-                # A server error, a timeout, or a lost connection.
-                status, causes = _find_status(error), list(faults.list_causes(error))
-                is_temporary = any(
-                    _find_library(cause) in _HTTP
-                    or isinstance(cause, ConnectionError | TimeoutError)
-                    for cause in causes
-                )
-                if status is not None:
-                    is_temporary = status in (408, 429) or status >= 500
-                if number == TRIES - 1 or not is_temporary:
-                    raise
-                log.info("the Hub did not answer (%s); trying again", self.describe_error(error))
-                time.sleep(PAUSE_S * 2**number)
-        raise AssertionError("unreachable")
-
-    @contextmanager
-    def _translate_errors(self, what: str) -> Generator[None]:
+    def _ask(self, what: str, work: Callable[[], _T]) -> _T:
         import huggingface_hub
 
         if huggingface_hub.is_offline_mode():  # the client would try again and again
             raise FlywheelError("HF_HUB_OFFLINE keeps the Hub from being asked", "Unset it.")
-        try:
-            yield
-        except FlywheelError:
-            raise
-        except Exception as error:
-            is_of_client = any(
-                _find_library(cause) in ("huggingface_hub", *_HTTP) or isinstance(cause, OSError)
-                for cause in faults.list_causes(error)
-            )
-            if not is_of_client and not (isinstance(error, ValueError) and "LFS" in str(error)):
+        for number in range(TRIES):
+            try:
+                return work()
+            except FlywheelError:
                 raise
-            hint = "Run it again: what the Hub has already is not sent twice, and half is never "
-            hint += "published."
-            status = _find_status(error)
-            if status in (401, 403):
-                hint = "The Hub does not accept the token, or it may not do this: `hf auth login`, "
-                hint += "or set HF_TOKEN to one that may write there."
-            elif status in (409, 412):
-                hint = "Somebody else has changed the repository meanwhile: run it again."
-            raise FlywheelError(f"{what}: {self.describe_error(error)}", hint) from None
+            except Exception as error:
+                # A server error, a timeout, or a lost connection.
+                status, causes = _find_status(error), list(faults.list_causes(error))
+                libraries = {type(cause).__module__.partition(".")[0] for cause in causes}
+                is_temporary = not libraries.isdisjoint(_HTTP) or any(
+                    isinstance(cause, ConnectionError | TimeoutError) for cause in causes
+                )
+                if status is not None:
+                    is_temporary = status in (408, 429) or status >= 500
+                if is_temporary and number < TRIES - 1:
+                    log.info(
+                        "the Hub did not answer (%s); trying again", self.describe_error(error)
+                    )
+                    time.sleep(PAUSE_S * 2**number)
+                    continue
+                is_of_client = not libraries.isdisjoint(("huggingface_hub", *_HTTP)) or any(
+                    isinstance(cause, OSError) for cause in causes
+                )
+                if not is_of_client and not (isinstance(error, ValueError) and "LFS" in str(error)):
+                    raise
+                hint = "Run it again: what the Hub has already is not sent twice, and half is "
+                hint += "never published."
+                if status in (401, 403):
+                    hint = "The Hub does not accept the token, or it may not do this: `hf auth "
+                    hint += "login`, or set HF_TOKEN to one that may write there."
+                elif status in (409, 412):
+                    hint = "Somebody else has changed the repository meanwhile: run it again."
+                raise FlywheelError(f"{what}: {self.describe_error(error)}", hint) from None
+        raise AssertionError("unreachable")
 
     def describe_error(self, error: BaseException) -> str:
         """Return the message of an error in one line, without tokens."""
@@ -233,7 +223,3 @@ def compute_identity(file: Path, known: tuple[str, int] | None) -> tuple[str, in
 def _find_status(error: BaseException) -> int | None:
     responses: list[Any] = [getattr(one, "response", None) for one in faults.list_causes(error)]
     return next((int(one.status_code) for one in responses if one is not None), None)
-
-
-def _find_library(error: BaseException) -> str:
-    return type(error).__module__.partition(".")[0]

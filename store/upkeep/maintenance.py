@@ -183,15 +183,11 @@ def compact(location: Location) -> Compaction:
     Raises FlywheelError, with nothing changed, where a file that would be merged is damaged: the
     merged file would hide that.
     """
-    with (
-        open_for_maintenance(location, "store compact") as connection,
-        faults.at(location.catalog_name, LakeUnreachable, _UNCHANGED),
-    ):
+    with open_for_maintenance(location, "store compact") as connection:
         before = _measure_files(connection)
         files = checksums.list_attached_files(connection, location)
         touched = [one for one in files if one.sha256 is None or one.bytes < SMALL_FILE]
         require_whole(location, touched, "Nothing was compacted.")
-        migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         # Write inlined rows to files, except the checksums of these.
         # DuckLake takes milliseconds per column to plan the scan of a table without rows.
         tables = sorted(list_filled_tables(connection, location))
@@ -246,11 +242,7 @@ def expire(location: Location, older_than: timedelta, *, dry_run: bool = False) 
     spared: dict[int, list[str]] = {}
     # Take the lock first: a tag that is added meanwhile waits, and finds its snapshot or is
     # refused.
-    with (
-        open_for_maintenance(location, "store expire") as connection,
-        faults.at(location.catalog_name, LakeUnreachable, _UNCHANGED),
-    ):
-        migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
+    with open_for_maintenance(location, "store expire") as connection:
         with Lake(location) as reader:
             own = {"lake_id": reader.lake_id}
             for row in reader.run(read_sql(__file__, "spared"), own).rows():
@@ -280,11 +272,7 @@ def expire_tokens(location: Location, run_id: str, *, dry_run: bool = False) -> 
     """
     from duckdb import CatalogException
 
-    with (
-        open_for_maintenance(location, "store expire") as connection,
-        faults.at(location.catalog_name, LakeUnreachable, _UNCHANGED),
-    ):
-        migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
+    with open_for_maintenance(location, "store expire") as connection:
         files = connection.execute(
             f"SELECT filename, count(*) FROM {_TOKENS} WHERE run_id = ? GROUP BY filename", [run_id]
         ).fetchall()
@@ -489,10 +477,15 @@ def _is_foreign(there: FolderLocation) -> bool:
 
 @contextmanager
 def open_for_maintenance(location: Location, author: str) -> Generator[duckdb.DuckDBPyConnection]:
-    """Hold the lake's lock and a connection to it that may write."""
+    """Hold the lake's lock and a connection that may write; refuse a lake of a newer version."""
     location.require()
-    with connect(to=location) as connection, location.lock(author):
+    with (
+        connect(to=location) as connection,
+        location.lock(author),
+        faults.at(location.catalog_name, LakeUnreachable, _UNCHANGED),
+    ):
         attach(connection, location, writable=True)
+        migrate.refuse_newer(migrate.read_record(connection), catalogs.load())
         connection.execute(f"SET VARIABLE author = '{author}'")
         yield connection
 

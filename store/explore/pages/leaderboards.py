@@ -4,14 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from store.explore.page import charts
-from store.explore.page.answers import (
-    make_interval,
-    show_times,
-    tell_best,
-    tell_distribution,
-    tell_fast_p,
-)
+from store.explore.page import answers, charts
 from store.explore.page.model import (
     ALL,
     ANY,
@@ -66,11 +59,11 @@ async def build(view: View) -> Page:
         panels=[
             Panel(name="ranking", rows=25, file=None if ranks else _BY_CLOCK, tell=_tell_ranking,
                   is_required=True),
-            Panel(name="distribution", tell=tell_distribution, table="folded",
+            Panel(name="distribution", tell=answers.tell_distribution, table="folded",
                   rows=2 * CHART_ROWS, is_wide=False),
-            Panel(name="fast_p", values={"policy": values["policy"] or ANY}, tell=tell_fast_p,
-                  table="folded", rows=CHART_ROWS, is_wide=False),
-            Panel(name="best", rows=25, tell=tell_best, compares="kernels"),
+            Panel(name="fast_p", values={"policy": values["policy"] or ANY}, rows=CHART_ROWS,
+                  tell=answers.tell_fast_p, table="folded", is_wide=False),
+            Panel(name="best", rows=25, tell=answers.tell_best, compares="kernels"),
             *([by_clock] if ranks else []),
         ],
     )  # fmt: skip
@@ -91,7 +84,7 @@ def _tell_ranking(rows: list[Row]) -> Told:
         named = [row for row in mine if row["policy"] != ANY and row["n"] > 1] or mine
         intervals.append(charts.Interval(label=f"{mine[0]['suite']} on {mine[0]['device']}"))
         intervals += [
-            make_interval(f"{row['policy']} (n {row['n']})", row, "p50")
+            answers.make_interval(f"{row['policy']} (n {row['n']})", row, "p50")
             for row in named[:_MOST_AUTHORS]
         ]
     named = [row for row in groups[0] if row["policy"] != ANY]
@@ -101,6 +94,6 @@ def _tell_ranking(rows: list[Row]) -> Told:
     )
     return (
         f"{first['policy']} leads {first['suite']} on {first['device']}: a median of "
-        f"{show_times(first, 'p50')} over {first['baseline']} on {first['n']} tasks.",
+        f"{answers.show_times(first, 'p50')} over {first['baseline']} on {first['n']} tasks.",
         charts.draw_intervals("ranking", intervals, axis),
     )

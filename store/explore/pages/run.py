@@ -5,17 +5,7 @@ from __future__ import annotations
 import functools
 
 from store.dossier.pages import choose_id
-from store.explore.page.answers import (
-    tell_best_so_far,
-    tell_bests,
-    tell_correct,
-    tell_costs,
-    tell_learning,
-    tell_metrics,
-    tell_rollouts,
-    tell_statuses,
-    tell_tokens,
-)
+from store.explore.page import answers
 from store.explore.page.model import CHART_ROWS, REPORT, Choice, Fact, Page, Panel, Row, Value, View
 from store.explore.page.texts import TOKEN_COLORS, show_tokens
 
@@ -30,7 +20,7 @@ SAMPLING = ("training", "rollout")
 """Kinds of runs with attempts by step."""
 _ROLLOUT_STEPS = 200
 """Number of steps back from the newest one whose tokens the page reads."""
-_VERDICTS = functools.partial(tell_statuses, "evaluations", "evaluations")
+_VERDICTS = functools.partial(answers.tell_statuses, "evaluations", "evaluations")
 
 
 async def build(view: View) -> Page:
@@ -50,7 +40,7 @@ async def build(view: View) -> Page:
         ]
         values |= {one.name: view.choose(one) for one in choices}
         values["step"] = _find_number(str(values["step"] or ""))
-        tell = functools.partial(tell_correct, "answers below")
+        tell = functools.partial(answers.tell_correct, "answers below")
         panels = [Panel(name="attempts", is_required=True, tell=tell, compares="kernels")]
     elif tab == "evaluations":
         panels = [
@@ -65,14 +55,14 @@ async def build(view: View) -> Page:
     elif run["kind"] in SAMPLING:
         panels = [
             Panel(name="learning", file=REPORT / "run_learning.sql", rows=CHART_ROWS,
-                  table="folded", tell=tell_learning, is_required=True),
+                  table="folded", tell=answers.tell_learning, is_required=True),
             Panel(name="best_so_far", file=REPORT / "run_best_so_far.sql", rows=CHART_ROWS,
-                  table="folded", tell=tell_best_so_far, is_wide=False),
+                  table="folded", tell=answers.tell_best_so_far, is_wide=False),
             Panel(name="metrics", file=REPORT / "run_metrics.sql", rows=5 * CHART_ROWS,
-                  table="none", tell=tell_metrics, is_wide=False),
-            Panel(name="bests", rows=15, tell=tell_bests, compares="kernels"),
+                  table="none", tell=answers.tell_metrics, is_wide=False),
+            Panel(name="bests", rows=15, tell=answers.tell_bests, compares="kernels"),
             Panel(name="steps", rows=15),
-            Panel(name="costs", file=REPORT / "run_costs.sql", tell=tell_costs),
+            Panel(name="costs", file=REPORT / "run_costs.sql", tell=answers.tell_costs),
             Panel(name="products"),
         ]  # fmt: skip
         newest = await view.one("run/newest_rollouts", run=run_id)
@@ -88,9 +78,9 @@ async def build(view: View) -> Page:
             values |= {"step": step, "no_step": 1 if step is None else None}
             values["first"] = None if newest["step"] is None else newest["step"] - _ROLLOUT_STEPS
             panels[1:1] = [
-                Panel(name="rollouts", rows=CHART_ROWS, table="folded", tell=tell_rollouts),
-                Panel(name="tokens", rows=3, table="none", template="tokens", tell=tell_tokens,
-                      prepare=functools.partial(show_tokens, str(color)), is_required=True),
+                Panel(name="rollouts", rows=CHART_ROWS, table="folded", tell=answers.tell_rollouts),
+                Panel(name="tokens", rows=3, table="none", template="tokens", is_required=True,
+                      tell=answers.tell_tokens, prepare=functools.partial(show_tokens, str(color))),
             ]  # fmt: skip
     else:  # other runs have no steps
         panels = [

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from store.commandline.members import AuthorOption
 from store.commandline.outputs import write_folder
-from store.dossier.pages import choose_id, list_runs
+from store.dossier.pages import find_run
 from store.errors import ExportRefused, UnknownName
 from store.lake.sql_files import read_sql
 from store.schema.sql_text import quote_names
@@ -88,14 +88,6 @@ class OfRun:
     """Write the rows of this run alone: its name, or the first characters of its id."""
 
 
-def find_run(lake: Lake, wanted: str | None) -> str | None:
-    """Return the id of the run that an option names, or None for every run; raises UnknownName."""
-    if wanted is None:
-        return None
-    hint = '`store query "SELECT run_id, kind, name FROM runs"` lists runs.'
-    return choose_id("run", wanted, list_runs(lake, wanted), hint)
-
-
 def write_rollouts(lake: Lake, folder: Path, config: OfRun, columns: str) -> dict[str, int]:
     """Write train.parquet with the rollouts that may leave for training.
 
@@ -109,7 +101,7 @@ def write_rollouts(lake: Lake, folder: Path, config: OfRun, columns: str) -> dic
     """
     import pyarrow.parquet as pq
 
-    run = {"run": find_run(lake, config.run)}
+    run = {"run": None if config.run is None else find_run(lake, config.run)}
     [stored] = lake.run(
         "SELECT count(*) AS n FROM rollout_tokens WHERE $run IS NULL OR run_id = $run", run
     ).rows()
