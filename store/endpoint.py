@@ -14,7 +14,6 @@ import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from types import TracebackType
 from typing import Any, Self, TypeVar
 from urllib.parse import urlsplit
 
@@ -165,7 +164,15 @@ class Unreadable(ValueError):
 class AnswerFailed(Exception):
     """No try of a request got an answer."""
 
-    def __init__(self, why: str, *, status: int | None = None, unreachable: bool = False) -> None:
+    def __init__(
+        self,
+        why: str,
+        *,
+        status: int | None = None,
+        unreachable: bool = False,
+        is_retried: bool = False,
+        retry_after: str | None = None,
+    ) -> None:
         super().__init__(why)
         self.why = why
         """What happened; may quote the server."""
@@ -173,6 +180,10 @@ class AnswerFailed(Exception):
         """HTTP status of the last error answer."""
         self.unreachable = unreachable
         """Whether no server answers at the address."""
+        self.is_retried = is_retried
+        """Whether the client tries again."""
+        self.retry_after = retry_after
+        """When to do so, as the server says."""
 
     @property
     def is_temporary(self) -> bool:
@@ -225,12 +236,7 @@ class Client:
         )
         return self
 
-    async def __aexit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    async def __aexit__(self, *_: object) -> None:
         await self._client.aclose()
 
     async def ask(
@@ -257,8 +263,10 @@ class Client:
                         break
                     try:
                         return await self._try_once(body, read)
-                    except _TemporaryFailure as error:
-                        failed = error.failed
+                    except AnswerFailed as error:
+                        if not error.is_retried:
+                            raise
+                        failed = error
                         # Retry-After in seconds, or a growing random pause.
                         pause_s = min(_PAUSE_S * 2**attempt, _MOST_PAUSE_S)
                         pause_s *= random.uniform(0.75, 1.0)
@@ -308,25 +316,27 @@ class Client:
                 data = b"".join(parts)
         except (httpx2.ConnectError, httpx2.ProxyError) as error:
             why = f"cannot be reached ({self._quote(str(error))})"
-            raise _TemporaryFailure(AnswerFailed(why, unreachable=True)) from None
+            raise AnswerFailed(why, unreachable=True, is_retried=True) from None
         except (httpx2.HTTPError, httpx2.InvalidURL, httpx2.StreamError) as error:
             why = f"no HTTP answer: {self._quote(str(error) or type(error).__name__)}"
-            raise _TemporaryFailure(AnswerFailed(why)) from None
+            raise AnswerFailed(why, is_retried=True) from None
         status = answer.status_code
         if 300 <= status < 400:
             to = self._quote(answer.headers.get("Location", "nowhere"))
             why = f"status {status}: a redirect to {to}, which is not followed"
             raise AnswerFailed(why, status=status)
         if not 200 <= status < 300:
-            failed = AnswerFailed(f"status {status}: {self._error_message(data)}", status=status)
-            if failed.is_temporary:
-                raise _TemporaryFailure(failed, answer.headers.get("Retry-After"))
-            raise failed
+            raise AnswerFailed(
+                f"status {status}: {self._error_message(data)}",
+                status=status,
+                is_retried=status in _TEMPORARY_STATUSES or status >= 500,
+                retry_after=answer.headers.get("Retry-After"),
+            )
         try:
             return read(json.loads(data))
         except (ValueError, RecursionError) as error:
             why = str(error) if isinstance(error, Unreadable) else "malformed answer"
-            raise _TemporaryFailure(AnswerFailed(why)) from None
+            raise AnswerFailed(why, is_retried=True) from None
 
     def _error_message(self, data: bytes) -> str:
         """Return the message of an error answer, in OpenAI's form or as plain text."""
@@ -342,12 +352,3 @@ class Client:
 
     def _quote(self, text: str) -> str:
         return self.hide_key(text)[:_QUOTED_CHARACTERS]
-
-
-class _TemporaryFailure(Exception):
-    """A try failed in a way that another try may not."""
-
-    def __init__(self, failed: AnswerFailed, retry_after: str | None = None) -> None:
-        super().__init__(failed.why)
-        self.failed = failed
-        self.retry_after = retry_after

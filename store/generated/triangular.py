@@ -96,31 +96,17 @@ def _write_torch(triangle: _Triangle, last: list[str]) -> list[TeacherKernel]:
     halves = ["s = (a.shape[0] + 1) // 2", product, *last]
     blocks = ["s = 32", product, *last]
     rows = [f"v = torch.stack([{row} for r in range(a.shape[0])])", *last]
+    about_halves = "Two products, of the upper and the lower rows, without most of the zeros."
+    about_blocks = "Products of 32 rows at a time, which end at the diagonal."
+    about_rows = "A Python loop over rows that end at the diagonal."
     return [
-        texts.write_torch(
-            "torch_two_halves",
-            "Two products, of the upper and the lower rows, without most of the zeros.",
-            _MODULE,
-            halves,
-            ("skips_zeros",),
-        ),
-        texts.write_torch(
-            "torch_blocks_32",
-            "Products of 32 rows at a time, which end at the diagonal.",
-            _MODULE,
-            blocks,
-            ("skips_zeros", "cache_blocking"),
-        ),
-        texts.write_torch(
-            "torch_rows",
-            "A Python loop over rows that end at the diagonal.",
-            _MODULE,
-            rows,
-            ("skips_zeros", "python_loop"),
-        ),
-        texts.write_torch(
-            "wrong_whole", "The product with the whole matrix.", _MODULE, ["v = a @ x", *last]
-        ),
+        texts.write_torch(variant, about, _MODULE, lines, techniques)
+        for variant, about, lines, techniques in (
+            ("torch_two_halves", about_halves, halves, ("skips_zeros",)),
+            ("torch_blocks_32", about_blocks, blocks, ("skips_zeros", "cache_blocking")),
+            ("torch_rows", about_rows, rows, ("skips_zeros", "python_loop")),
+            ("wrong_whole", "The product with the whole matrix.", ["v = a @ x", *last], ()),
+        )
     ]
 
 

@@ -17,7 +17,7 @@ import duckdb
 import pyarrow as pa
 
 from store import faults
-from store.errors import FlywheelError, summarize_error
+from store.errors import summarize_error
 from store.lake.attachment import attach, connect
 from store.lake.data_files import DataFiles, Stamp
 from store.lake.location import METADATA, Location
@@ -180,16 +180,6 @@ def compare_files(
             if what is not None:
                 damaged.append(Damage(file=one, what=what))
     return Comparison(files=listed, damaged=damaged, stamps=stamps, unread=unread)
-
-
-def require_whole(damaged: Sequence[Damage], what: str) -> None:
-    """Raise FlywheelError if files are damaged; the message says what was not done."""
-    if damaged:
-        more = f" and {len(damaged) - 1} more files" if len(damaged) > 1 else ""
-        raise FlywheelError(
-            f"{damaged[0].file.table}: {damaged[0]}{more}",
-            f"{what} `store check --full` names every damaged file. {RESTORE}",
-        )
 
 
 def find_undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:

@@ -21,7 +21,7 @@ from store.lake.attachment import connect, pin
 from store.lake.host import choose_scratch
 from store.lake.location import Location
 from store.lake.result import BATCH_ROWS, Parameters, Result, interrupt_after, translate_errors
-from store.lake.sql_files import list_views, read_description, read_sql, read_view
+from store.lake.sql_files import list_views, read_sql, read_view
 from store.lake.view_cache import NewKeys, ViewQuestion
 from store.schema import catalog as catalogs
 from store.schema import migrate
@@ -279,10 +279,6 @@ class Lake(AbstractContextManager["Lake"]):
             row = self.run(f"SELECT count(*) AS rows FROM {view}").one()
             self._counts[view] = 0 if row is None else int(row["rows"])
         return self._counts[view]
-
-    def views(self) -> dict[str, str]:
-        """Return every view with the first sentence of its file."""
-        return {name: read_description(read_view(name)) for name in list_views()}
 
     def _prepare(self, wanted: Set[str]) -> None:
         """Create the temporary tables and views that a query needs, once."""

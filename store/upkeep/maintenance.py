@@ -38,6 +38,8 @@ from store.schema.catalog import Catalog
 if TYPE_CHECKING:
     import duckdb
 
+    from store.commandline.echo import Progress
+
 _RECORD = "checked.json"
 
 
@@ -95,12 +97,18 @@ def write_checked(
         partial.write_text(json.dumps(record), "utf-8")
 
 
-def require_whole(location: Location, files: Iterable[DataFile], what: str) -> None:
+def require_whole(
+    location: Location, files: Iterable[DataFile], what: str, progress: Progress | None = None
+) -> None:
     """Raise FlywheelError if files of a lake are damaged; the message says what was not done."""
-    damaged = checksums.find_damage(files)
+    damaged = checksums.find_damage(files, progress)
     if damaged:
         distrust(location)
-    checksums.require_whole(damaged, what)
+        more = f" and {len(damaged) - 1} more files" if len(damaged) > 1 else ""
+        raise FlywheelError(
+            f"{damaged[0].file.table}: {damaged[0]}{more}",
+            f"{what} `store check --full` names every damaged file. {checksums.RESTORE}",
+        )
 
 
 def distrust(location: Location) -> None:

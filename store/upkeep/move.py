@@ -24,6 +24,7 @@ from store.lake.data_files import DataFiles
 from store.lake.location import FolderLocation, Location, Move
 from store.lake.sql_files import read_sql
 from store.schema.sql_text import quote_names
+from store.upkeep.maintenance import require_whole
 from store.writing import spool
 from store.writing.writer import Writer
 
@@ -94,10 +95,8 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
                         Catalog(place, writable=True) as new,
                     ):
                         copy_catalog(old, new, target.files.url)
-                damaged = checksums.find_damage(checksums.list_files(target), progress)
-                checksums.require_whole(
-                    damaged, f"Nothing was moved: delete that file in {target.files.url}."
-                )
+                said = f"Nothing was moved: delete that file in {target.files.url}."
+                require_whole(target, checksums.list_files(target), said, progress)
                 snapshots, rows = _require_equal(source, target)
                 source.write_move(Move(lake_id=lake_id, url=target.url, is_away=True))
                 target.write_move(None)

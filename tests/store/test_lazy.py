@@ -24,7 +24,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Iterator[store.Lake]:
 
 @pytest.mark.slow
 def test_every_table_and_view_is_what_a_query_says(lake: store.Lake) -> None:
-    names = [*lake.catalog.tables, *lake.views()]
+    names = [*lake.catalog.tables, *store.list_views()]
     for name in names if is_thorough() else names[::3]:
         lazy, whole = lake.lazy(name).collect(), lake.sql(f"SELECT * FROM {name}").polars()
         assert lazy.schema == whole.schema, name

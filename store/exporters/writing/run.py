@@ -12,7 +12,7 @@ from store.commandline.members import AuthorOption
 from store.commandline.outputs import write_folder
 from store.dossier.pages import find_run
 from store.errors import ExportRefused, UnknownName
-from store.lake.sql_files import read_sql
+from store.lake.sql_files import list_views, read_sql
 from store.schema.sql_text import quote_names
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ def stream_tables(lake: Lake, config: Tables) -> Iterator[tuple[str, pa.RecordBa
 
     Raises UnknownName: unknown table or view.
     """
-    known = {**lake.catalog.tables, **dict.fromkeys(lake.views())}
+    known = {**lake.catalog.tables, **dict.fromkeys(list_views())}
     for name in config.tables:
         if name not in known:
             raise UnknownName.among("table or view", name, list(known))
