@@ -482,26 +482,18 @@ def print_verdict(
         device_name += f" with {echo.count_nouns(threads, 'thread')}"
     if precision is not None:
         device_name += f" by {precision}"
-    screen: Any = {
-        "color": echo.has_colors(sys.stdout),
-        "width": echo.terminal_width(sys.stdout),
-    }
-    if in_one_line:
-        lines = verdict_text.format_answer(
-            file.name, device_name, tables, spreads, with_message=True, **screen
-        )
-    else:
-        lines = verdict_text.format_lines(
-            file.name,
-            device_name,
-            tables,
-            notes=notes,
-            files=files,
-            spreads=spreads,
-            add_command=add_command,
-            **screen,
-        )
-    for line in lines:
+    for line in verdict_text.format_lines(
+        file.name,
+        device_name,
+        tables,
+        notes=notes,
+        files=files,
+        spreads=spreads,
+        add_command=add_command,
+        in_one_line=in_one_line,
+        color=echo.has_colors(sys.stdout),
+        width=echo.terminal_width(sys.stdout),
+    ):
         echo.print_painted(line)
 
 

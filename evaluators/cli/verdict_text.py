@@ -132,28 +132,6 @@ def summarize(
     return head, "correct", f"{speed}; ranks" if sessions else ""
 
 
-def format_answer(
-    name: str,
-    device: str,
-    tables: contract.Tables,
-    spreads: Mapping[str, float],
-    *,
-    with_message: bool = False,
-    color: bool = False,
-    width: int | None = None,
-) -> Iterator[str]:
-    """Yield the first line of a verdict, in parts that fit a terminal."""
-    head, status, rest = summarize(name, device, tables, spreads)
-    message = tables["evaluations"][0].get("message")
-    if with_message and message:
-        rest += f": {escape_terminal(message)}"
-    first, *further = fold(head + status + rest, None if width is None else max(width - 4, 40))
-    if first.startswith(head + status):
-        first = head + _paint(status, status, color=color) + first.removeprefix(head + status)
-    yield first
-    yield from (f"    {line}" for line in further)
-
-
 def _paint(text: str, meaning: str, *, color: bool) -> str:
     return f"\x1b[{_COLORS.get(meaning, _FAILED)}m{text}\x1b[0m" if color else text
 
@@ -190,6 +168,7 @@ def format_lines(
     files: Mapping[str, str] = MappingProxyType({}),
     spreads: Mapping[str, float] = MappingProxyType({}),
     add_command: str | None = None,
+    in_one_line: bool = False,
     color: bool = False,
     width: int | None = None,
 ) -> Iterator[str]:
@@ -204,14 +183,25 @@ def format_lines(
         spreads: Spread of sessions by clock (`timing.spreads`); by default that of a GPU without an
             estimate.
         add_command: Stores the kernel with its verdict.
+        in_one_line: Yield only the first line, with the message of a failure.
     """
     paint = functools.partial(_paint, color=color)
     evaluation, *at_shapes = tables["evaluations"]
-    yield from format_answer(name, device, tables, spreads, color=color, width=width)
+    message = evaluation.get("message") or ""
+    head, status, answer = summarize(name, device, tables, spreads)
+    said = f": {escape_terminal(message)}" if in_one_line and message else ""
+    first, *further = fold(
+        head + status + answer + said, None if width is None else max(width - 4, 40)
+    )
+    if first.startswith(head + status):
+        first = head + paint(status, status) + first.removeprefix(head + status)
+    yield first
+    yield from (f"    {line}" for line in further)
+    if in_one_line:
+        return
     if evaluation.get("reason") in REASONS:
         yield from _wrap(REASONS[evaluation["reason"]], width or _WIDTH)
     log = evaluation.get("log") or ""
-    message = evaluation.get("message") or ""
     errors = _find_compiler_errors(log, files) if evaluation.get("reason") == "build_failed" else []
     if message and not errors:
         yield from escape_lines(message, width=width)
@@ -242,7 +232,6 @@ def format_lines(
         shown = _leave_out_frames(log, files, message)
         if any(shown):
             yield from escape_lines("\n".join(shown).strip("\n"), width=width)[-_LOG_LINES:]
-    _, _, answer = summarize(name, device, tables, spreads)
     if (step := _choose_next_step(evaluation, answer, add_command)) is not None:
         yield from _wrap(f"next: {echo.name_commands(step)}", width or _WIDTH)
 

@@ -235,10 +235,6 @@ def _center(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
     return _add_step(tensor, -tensor.mean())
 
 
-def _take_magnitude(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
-    return tensor.abs()
-
-
 def _shift(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
     return _add_step(tensor, torch.tensor(_SHIFT, dtype=tensor.dtype, device=tensor.device))
 
@@ -315,10 +311,6 @@ def _make_steep(*, along_first: bool, large: float) -> _Change:
     return change
 
 
-def _scale(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
-    return tensor * _SCALE
-
-
 def _reverse_interior(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
     flat = tensor.reshape(-1).clone()
     if flat.numel() < _FEWEST_INTERIOR:
@@ -326,10 +318,6 @@ def _reverse_interior(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
     inner = flat[_KEPT_ENDS:-_KEPT_ENDS]
     inner.copy_(inner.flip(0))
     return flat.view(tensor.shape)
-
-
-def _set_to_zero(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
-    return torch.zeros_like(tensor)
 
 
 def _make_constant(tensor: torch.Tensor, _: torch.Generator) -> torch.Tensor:
@@ -373,7 +361,7 @@ ADD_ROUNDING = _change_numbers(_add_rounding)
 SIGNS = (
     Variation("fails_random_signs", _change_numbers(_randomize_signs), tells_precision=True),
     Variation("fails_signed", _change_numbers(_center), special=True),
-    Variation("fails_positive", _change_numbers(_take_magnitude)),
+    Variation("fails_positive", _change_numbers(lambda tensor, _: tensor.abs())),
     Variation("fails_shifted", _change_numbers(_shift)),
 )
 """Inputs of usual size: a kernel that is wrong on them is another function, or rounds."""
@@ -397,13 +385,15 @@ FRAGILE = (
         widens=True,
         departs=True,
     ),
-    Variation("fails_scaled", _change_numbers(_scale)),
+    Variation("fails_scaled", _change_numbers(lambda tensor, _: tensor * _SCALE)),
     Variation("fails_equal_corners", _change_numbers(_reverse_interior)),
     Variation("fails_noncontiguous", lambda inputs, _: add_gaps(inputs), strided=True),
 )
 """Inputs of other sizes, orders and strides."""
 SPECIAL = (
-    Variation("fails_zeros", _change_numbers(_set_to_zero), special=True),
+    Variation(
+        "fails_zeros", _change_numbers(lambda tensor, _: torch.zeros_like(tensor)), special=True
+    ),
     Variation("fails_constants", _change_numbers(_make_constant), special=True),
     Variation("fails_ties", _change_numbers(_make_coarse), special=True),
     Variation(

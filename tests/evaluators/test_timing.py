@@ -847,7 +847,8 @@ def test_a_report_has_a_line_for_every_baseline_and_marks_the_best() -> None:
     assert first.endswith("; does not rank: other work ran on the host")
     assert flags == "  flags: contended"
     assert next_step == "  next: judge it again when this machine has nothing else to do"
-    narrow = list(verdict_text.format_answer("kernel.py", "CPU", beside, {}, width=60))
+    told = verdict_text.format_lines("kernel.py", "CPU", beside, in_one_line=True, width=60)
+    narrow = list(told)
     assert narrow[0] == "kernel.py on CPU: correct, faster than eager: 2.01x"
     assert all(len(line) <= 60 and line.startswith("    ") for line in narrow[1:])
 
