@@ -8,9 +8,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import pipelines
 import store
 from pipelines.contract import Message, Request, Row, Selection
+from pipelines.rendering.messages import render_question
 from pipelines.selection.tasks import select_questions
 
 DATASET_TYPE = "prompt-only"
@@ -35,11 +35,4 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
 
 def render(row: Row) -> dict[str, list[Message]]:
     """Return the prompt of one row."""
-    text = pipelines.render(
-        TEMPLATE,
-        task_block=pipelines.render_task(row.task),
-        workload="",
-        shown=[],
-        device_kind=row.columns["_device_kind"],
-    )
-    return {"prompt": [{"role": "user", "content": text}]}
+    return {"prompt": render_question(row, TEMPLATE)}

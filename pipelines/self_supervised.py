@@ -9,10 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Literal
 
-import pipelines
 import store
 from pipelines.contract import Improvements, Message, PerAuthor, Request, Row, Selection
-from pipelines.rendering.messages import render_answer, render_improvement
+from pipelines.rendering.messages import render_answer, render_improvement, render_question
 from pipelines.selection.answers import mix_improvements, select_answers
 from pipelines.selection.tasks import select_questions
 from store.commandline.members import AuthorOption
@@ -77,13 +76,5 @@ def render(row: Row) -> dict[str, list[Message]]:
     """Return the prompt of one row, with the completion where the row has a kernel."""
     if row.columns.get("gain") is not None:
         return render_improvement(row)
-    text = pipelines.render(
-        TEMPLATE,
-        form=row.columns["_form"],
-        task_block=pipelines.render_task(row.task),
-        device_kind=row.columns["_device_kind"],
-        workload="",
-        shown=[],
-    )
-    prompt: dict[str, list[Message]] = {"prompt": [{"role": "user", "content": text}]}
+    prompt = {"prompt": render_question(row, TEMPLATE, form=row.columns["_form"])}
     return prompt | ({"completion": render_answer(row)} if row.kernels else {})

@@ -10,10 +10,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-import pipelines
 import store
 from pipelines.contract import Evidence, Improvements, Message, PerAuthor, Request, Row, Selection
-from pipelines.rendering.messages import render_answer, render_improvement
+from pipelines.rendering.messages import render_answer, render_improvement, render_question
 from pipelines.selection.answers import mix_improvements, select_answers
 from store.commandline.members import AuthorOption
 
@@ -61,13 +60,5 @@ def render(row: Row) -> dict[str, list[Message]]:
     """Return prompt and completion of one row."""
     if row.columns.get("gain") is not None:
         return render_improvement(row)
-    text = pipelines.render(
-        TEMPLATE,
-        form="protocol" if row.columns["_words"] else "code",
-        task_block=pipelines.render_task(row.task),
-        device_kind=row.columns["_device_kind"],
-        workload="",
-        shown=[],
-    )
-    question: Message = {"role": "user", "content": text}
-    return {"prompt": [question], "completion": render_answer(row)}
+    form = "protocol" if row.columns["_words"] else "code"
+    return {"prompt": render_question(row, TEMPLATE, form=form), "completion": render_answer(row)}

@@ -141,10 +141,15 @@ def _source(name: str) -> str:
 TEMPLATE = "one_shot.j2"
 
 
-def render_question(row: Row) -> list[Message]:
-    """Return the one-shot prompt of a row."""
+def render_question(row: Row, template: str = TEMPLATE, **values: Any) -> list[Message]:
+    """Return the prompt of a row without exemplars."""
     text = render(
-        TEMPLATE, task_block=render_task(row.task), device_kind=row.columns["_device_kind"]
+        template,
+        task_block=render_task(row.task),
+        device_kind=row.columns["_device_kind"],
+        workload="",
+        shown=[],
+        **values,
     )
     return [{"role": "user", "content": text}]
 

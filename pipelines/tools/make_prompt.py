@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import store
@@ -15,13 +15,6 @@ from store.mcp.lake_tools import IssuedPrompt, LakeTools, Reply
 
 READS_ONLY = True
 _PIPELINE = "contrastive-batch"
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Wanted:
-    task: str
-    config: dict[str, Any]
-    request: Request
 
 
 async def run(
@@ -53,18 +46,15 @@ async def run(
         at: Read the lake at this tag, snapshot number or ISO time (default: newest).
     """
     snapshot = await lake_tools.resolve(at)
-    wanted = _Wanted(
-        task=task,
-        config={
-            "exemplars": exemplars,
-            "strategy": strategy,
-            "device": device,
-            "baseline": baseline,
-            "evidence": evidence,
-        },
-        request=Request(purpose=purpose, seed=seed),
-    )
-    prompt, notes = await lake_tools.read(snapshot, lambda lake: _make(lake, wanted))
+    config: dict[str, Any] = {
+        "exemplars": exemplars,
+        "strategy": strategy,
+        "device": device,
+        "baseline": baseline,
+        "evidence": evidence,
+    }
+    request = Request(purpose=purpose, seed=seed)
+    prompt, notes = await lake_tools.read(snapshot, lambda lake: _make(lake, task, config, request))
     if len(prompt.messages) > lake_tools.limits.max_chars:
         raise DatasetError(
             f"the prompt has {len(prompt.messages)} characters, and an answer may have "
@@ -84,7 +74,9 @@ async def run(
     return Reply(snapshot=snapshot, data=data, whole=("messages",))
 
 
-def _make(lake: store.Lake, wanted: _Wanted) -> tuple[IssuedPrompt, dict[str, str]]:
+def _make(
+    lake: store.Lake, wanted: str, config: dict[str, Any], request: Request
+) -> tuple[IssuedPrompt, dict[str, str]]:
     """Return the first prompt that the pipeline makes for the task, and its notes.
 
     Raises UnknownName for the task, and EmptyDataset if the pipeline has no prompt for it.
@@ -93,23 +85,25 @@ def _make(lake: store.Lake, wanted: _Wanted) -> tuple[IssuedPrompt, dict[str, st
     from pipelines import contrastive_batch
     from pipelines.datasets.job import Dataset, Job
 
-    task = find_task(lake, wanted.task)
+    task = find_task(lake, wanted)
     task_id, name = task["task_id"], task["name"]
     job = Job(
         lake=lake,
         pipeline=_PIPELINE,
         module=contrastive_batch,
-        config=contrastive_batch.Config(**wanted.config),
-        request=replace(wanted.request, tasks=(task_id,)),
+        config=contrastive_batch.Config(**config),
+        request=replace(request, tasks=(task_id,)),
         name=_PIPELINE,
         counter=pipelines.make_counter(None),
     )
     try:
         selection = pipelines.select_rows(job)
     except EmptyDataset as error:
+        other = "eval" if request.purpose == "train" else "train"
         raise EmptyDataset(
             f"no prompt for {name} with purpose {job.request.purpose}: {error.message}",
-            _explain(job.request),
+            f"Its split may be that of purpose {other}, or no kernel of it has a measured speedup: "
+            "strategy none shows the reference alone, evidence claimed shows published speedups.",
         ) from error
     selection = replace(selection, rows=selection.rows.slice(0, 1))
     [table] = pipelines.render_rows(job, Dataset(job=job), selection)
@@ -126,11 +120,3 @@ def _make(lake: store.Lake, wanted: _Wanted) -> tuple[IssuedPrompt, dict[str, st
         snapshot_id=lake.snapshot,
     )
     return prompt, dict(selection.notes)
-
-
-def _explain(request: Request) -> str:
-    other = "eval" if request.purpose == "train" else "train"
-    return (
-        f"Its split may be that of purpose {other}, or no kernel of it has a measured speedup: "
-        "strategy none shows the reference alone, evidence claimed shows published speedups."
-    )
