@@ -25,8 +25,7 @@ from store.foreign.text_files import Fields, clean, read_figure
 from store.ids import content_id
 from store.importers.kernelbench import split_stem
 from store.importers.reading import pieces, sources
-from store.schema.baselines import Baseline as BaselineName
-from store.schema.baselines import list_baselines
+from store.schema.baselines import Baseline, list_baselines
 
 log = logging.getLogger(__name__)
 
@@ -56,7 +55,7 @@ class Config(pieces.Origin):
     """Who wrote the kernels (default: the folder's name)."""
     baseline: Path | None = None
     """Timing file (results/timing/GPU/baseline_time_*.json) to compute claimed speedups from."""
-    baseline_kind: BaselineName | None = None
+    baseline_kind: Baseline | None = None
     """What the timing file measured, if its name does not state it."""
     source_revision: str | None = None
     """Revision of the run (default: a hash of eval_results.json)."""
@@ -141,11 +140,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     rows, message = reading.start(f"{policy} {content}"), f"{NAME} {policy}"
     if rows.is_new:
         rows.add_policy(policy, "model")
-        baseline = None
+        baseline_kind, timings = "", dict[tuple[int, int], tuple[str, str, float]]()
         if config.baseline is not None:
-            baseline = parse_baseline(
-                sources.decode(timed, config.baseline), config.baseline, config.baseline_kind
-            )
+            text = sources.decode(timed, config.baseline)
+            baseline_kind, timings = parse_baseline(text, config.baseline, config.baseline_kind)
         entries = parse_entries(sources.decode(verdicts, judged), judged) if verdicts else []
         by_place: dict[tuple[int, ...], list[_Sample]] = {}
         for sample in files:
@@ -213,15 +211,12 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                     ("latency_ms", None, entry.latency_ms, where)
                 ]
                 # One timing file may mix GPUs, and a speedup compares times of one.
-                name, timed_on, mean_ms = ("", "", 0.0)
-                if baseline is not None:
-                    name, timed_on, mean_ms = baseline.figures.get(
-                        (level, problem_id), ("", "", 0.0)
-                    )
-                if baseline is not None and timed_on == entry.hardware:
-                    quote = f"level{level}/{name} in {baseline.name}: mean {mean_ms} ms, unpaired"
+                name, timed_on, mean_ms = timings.get((level, problem_id), ("", "", 0.0))
+                if config.baseline is not None and timed_on == entry.hardware:
+                    file = config.baseline.name
+                    quote = f"level{level}/{name} in {file}: mean {mean_ms} ms, unpaired"
                     speedup = mean_ms / entry.latency_ms
-                    figures.append(("speedup", baseline.kind, speedup, f"{quote} / {where}"))
+                    figures.append(("speedup", baseline_kind, speedup, f"{quote} / {where}"))
                 gpu = pieces.gpu_name(entry.hardware)
                 for metric, kind, figure, quote in figures:
                     rows.add_claim(
@@ -236,12 +231,12 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                     )
         metrics = [row["metric"] for row in rows.tables.get("claims", {}).values()]
         timed_kernels, compared = metrics.count("latency_ms"), metrics.count("speedup")
-        if baseline is not None and compared < timed_kernels:
+        if config.baseline is not None and compared < timed_kernels:
             log.warning(
                 "%d of %d timed kernels have no speedup: %s has no figure for them on their GPU",
                 timed_kernels - compared,
                 timed_kernels,
-                baseline.name,
+                config.baseline.name,
             )
         message += f": {len(files)} kernels, {count} verdicts"
     yield reading.finish(rows, message, policy)
@@ -310,16 +305,6 @@ class Entry:
         }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Baseline:
-    """A file of reference timings."""
-
-    name: str
-    kind: str
-    figures: dict[tuple[int, int], tuple[str, str, float]]
-    """(level, problem) to file name, GPU and mean in milliseconds."""
-
-
 def parse_entries(text: str, file: Path) -> list[Entry]:
     """Return the verdicts of eval_results.json; a single object counts as a list of one.
 
@@ -360,8 +345,13 @@ def parse_entry(problem_id: int, fields: Fields) -> Entry:
     )
 
 
-def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
-    """Return the figures of a baseline_time_*.json; its name or `kind` states what it timed.
+def parse_baseline(
+    text: str, file: Path, kind: str | None
+) -> tuple[str, dict[tuple[int, int], tuple[str, str, float]]]:
+    """Return what a baseline_time_*.json timed, and its figures.
+
+    Its name or `kind` states what it timed. A figure is that of (level, problem): file name, GPU
+    and mean in milliseconds.
 
     Raises ImportFailed if that is unknown, or the file is not {level1: {file.py: {mean}}}.
     """
@@ -389,7 +379,7 @@ def parse_baseline(text: str, file: Path, kind: str | None) -> Baseline:
             if mean_ms is not None:
                 key = (int(match[1]), problem[0])
                 figures[key] = (clean(name), _line(stats.values.get("hardware")), mean_ms)
-    return Baseline(name=file.name, kind=kind or known or "", figures=figures)
+    return kind or known or "", figures
 
 
 def _line(value: Any) -> str:

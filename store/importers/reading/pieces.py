@@ -52,8 +52,6 @@ MAX_DOCUMENT_BYTES = 64 << 20
 _MB = 1_000_000
 _GPU = re.compile(r"\b(?:(?:RTX|GTX|MI|A|B|GB|GH|H|L|P|T|V)(?: )?A?[0-9]+[A-Z]*(?: Ti)?)\b")
 SCORE = "combined_score"
-_CALL_PARTS = ("tool_use", "tool_call")
-"""Parts of a message that are calls, not text."""
 _PATHS = {
     **dict.fromkeys(("python", "triton"), ENTRY_PATH),
     **dict.fromkeys(("cuda", "hip"), "kernel.cu"),
