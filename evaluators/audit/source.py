@@ -456,13 +456,7 @@ class Module:
                 stack.append((child, inner))
         for nodes in self.nodes.values():
             nodes.sort(key=_place)
-        for node in self.all(ast.Import, ast.ImportFrom):
-            for name in node.names:
-                if isinstance(node, ast.Import):
-                    if name.asname:
-                        self._alias[name.asname] = name.name
-                elif node.module and not node.level:
-                    self._alias[name.asname or name.name] = f"{node.module}.{name.name}"
+        self._alias = python_syntax.Names(self.all(ast.Import, ast.ImportFrom)).alias
         # Follow `event = torch.cuda.Event`, where the name is bound once.
         bound: dict[str, list[ast.expr | None]] = {}
         for target, value, _ in self.assigned:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import math
 import re
@@ -132,10 +131,6 @@ def summarize(
     return head, "correct", f"{speed}; ranks" if sessions else ""
 
 
-def _paint(text: str, meaning: str, *, color: bool) -> str:
-    return f"\x1b[{_COLORS.get(meaning, _FAILED)}m{text}\x1b[0m" if color else text
-
-
 def _explain_rank(
     evaluation: Mapping[str, Any], sessions: Sequence[list[dict[str, Any]]]
 ) -> str | None:
@@ -185,7 +180,10 @@ def format_lines(
         add_command: Stores the kernel with its verdict.
         in_one_line: Yield only the first line, with the message of a failure.
     """
-    paint = functools.partial(_paint, color=color)
+
+    def paint(text: str, meaning: str) -> str:
+        return f"\x1b[{_COLORS.get(meaning, _FAILED)}m{text}\x1b[0m" if color else text
+
     evaluation, *at_shapes = tables["evaluations"]
     message = evaluation.get("message") or ""
     head, status, answer = summarize(name, device, tables, spreads)

@@ -57,11 +57,6 @@ class Judgement:
     source: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the service said."""
 
-    @property
-    def is_judged(self) -> bool:
-        """Whether there is a verdict."""
-        return self.verdict is not None
-
 
 class Unreachable(FlywheelError):
     """The server does not answer, or refuses the request; `status` is its HTTP status if any."""
@@ -91,9 +86,6 @@ class Client:
         token: With the scope judge; None reads FLYWHEEL_JUDGE_TOKEN.
         device_class: Name of a device class, or cpu or cuda; None where the service has one.
         precision: What float32 may be computed in; None for the service's.
-        priority: From 0 to 9: order within this client's own work.
-        queue_s: Most seconds that a judgment waits in the queue.
-        judge_s: Most seconds that judging it takes; None for the judge's own limits.
         deadline_s: Most seconds that a caller waits for an answer in all.
 
     Raises FlywheelError: the URL cannot be used.
@@ -106,18 +98,12 @@ class Client:
         *,
         device_class: str | None = None,
         precision: str | None = None,
-        priority: int = 5,
-        queue_s: float = 3600.0,
-        judge_s: float | None = None,
         deadline_s: float = 7200.0,
     ) -> None:
         self._url = url.rstrip("/")
         self._headers = build_headers(url, token or read_token())
-        given = {"device_class": device_class, "policy": precision, "judge_s": judge_s}
-        self._options = {name: value for name, value in given.items() if value is not None} | {
-            "priority": priority,
-            "queue_s": queue_s,
-        }
+        given = {"device_class": device_class, "policy": precision}
+        self._options = {name: value for name, value in given.items() if value is not None}
         self.device_class = device_class
         """Name of the device class that it asks for, or None."""
         self._deadline_s = deadline_s

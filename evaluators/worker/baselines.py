@@ -59,10 +59,6 @@ def prepare(module: Any, name: str, args: Sequence[Any], named: dict[str, Any]) 
     return call
 
 
-def _run_eagerly(module: Any, *_: Any) -> Call:
-    return module
-
-
 def _tune_cudnn(module: Any, *_: Any) -> Call:
     torch.backends.cudnn.benchmark = True
     return module
@@ -115,7 +111,7 @@ def _select_memory(tensor: torch.Tensor) -> torch.Tensor:
 
 
 BASELINES: dict[str, Baseline] = {
-    "eager": Baseline(_run_eagerly, on_processor=True),
+    "eager": Baseline(lambda module, *_: module, on_processor=True),
     "compile": Baseline(_compile, on_processor=True, compiles=True),
     "compile_reduce_overhead": Baseline(
         functools.partial(_compile, mode="reduce-overhead"), compiles=True

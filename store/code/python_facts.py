@@ -166,7 +166,7 @@ def read_python(code: str) -> PythonFacts:
     backward = _collect_ids(found, "backward")
     found.calls = [node for node in found.calls if id(node) not in backward]
     found.targets = [pair for pair in found.targets if id(pair[0]) not in backward]
-    names = Names(found)
+    names = Names(found.imports)
     for call in found.calls:
         _read_call(facts, names, call)
     for function in found.functions:

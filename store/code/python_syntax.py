@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import string
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 MAX_LENGTH = 1_000_000
@@ -50,17 +51,18 @@ class SyntaxParts:
 class Names:
     """Dotted names with the module's import aliases undone."""
 
-    def __init__(self, found: SyntaxParts) -> None:
-        self._alias: dict[str, str] = {}
-        for node in found.imports:
+    def __init__(self, imports: Iterable[ast.Import | ast.ImportFrom]) -> None:
+        self.alias: dict[str, str] = {}
+        """Full name of each name that an import binds."""
+        for node in imports:
             if isinstance(node, ast.Import):
                 for name in node.names:
                     # `import torch.nn` binds `torch`.
                     if name.asname:
-                        self._alias[name.asname] = name.name
+                        self.alias[name.asname] = name.name
             elif node.module and not node.level:
                 for name in node.names:
-                    self._alias[name.asname or name.name] = f"{node.module}.{name.name}"
+                    self.alias[name.asname or name.name] = f"{node.module}.{name.name}"
 
     def resolve(self, node: ast.expr) -> str:
         """Return the full dotted name, "?.attr" on a computed value, or ""."""
@@ -69,7 +71,7 @@ class Names:
             parts.append(node.attr)
             node = node.value
         if isinstance(node, ast.Name):
-            parts.append(self._alias.get(node.id, node.id))
+            parts.append(self.alias.get(node.id, node.id))
         elif parts:
             parts.append("?")
         return ".".join(reversed(parts))

@@ -92,7 +92,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
     module = _load(trainer)
     lines = [f"{trainer.name}: {trainer.about}", *members.doc_lines(trainer.file), "", "Options"]
     lines += members.list_options(module.Config)
-    for preset, values in _list_presets(module).items():
+    for preset, values in getattr(module, "PRESETS", {}).items():
         lines += ["", f"--preset {preset}"]
         for field, value in values.items():
             text = " ".join(value) if isinstance(value, tuple) else json.dumps(value).strip('"')
@@ -104,7 +104,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
 def _make_command(trainer: Member) -> Callable[..., None]:
     """Make the function behind `trainers run NAME`."""
     module = _load(trainer)
-    presets = _list_presets(module)
+    presets: Mapping[str, dict[str, Any]] = getattr(module, "PRESETS", {})
     preset = members.find_option(sys.argv[1:], "--preset")
     if preset is not None and preset not in presets:
         raise UnknownName.among(f"preset of {trainer.name}", preset, presets)
@@ -177,10 +177,6 @@ def _make_command(trainer: Member) -> Callable[..., None]:
         "common": Common,
     }
     return command
-
-
-def _list_presets(module: ModuleType) -> Mapping[str, dict[str, Any]]:
-    return getattr(module, "PRESETS", {})
 
 
 def _load(trainer: Member) -> ModuleType:
