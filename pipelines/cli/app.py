@@ -8,7 +8,6 @@ import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
@@ -62,7 +61,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
         Name of the pipeline.
     """
     member = members.find_member("pipelines", name)
-    module = _load(member)
+    module = member.load(*_NEEDED)
     lines = [(module.__doc__ or member.about).strip(), ""]
     lines += [f"makes      {module.DATASET_TYPE} rows"]
     lines += [f"file       {member.file}"]
@@ -78,7 +77,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
 
 def _make_command(one: Member) -> Callable[..., None]:
     """Make the function behind `pipelines run NAME`."""
-    module = _load(one)
+    module = one.load(*_NEEDED)
 
     def command(
         *,
@@ -228,18 +227,6 @@ def _write_facts(dataset: Dataset, format: Format, **more: Any) -> None:
         for name, value in (facts | more).items()
     }
     display.write_rows(pa.Table.from_pylist([flat]), format)
-
-
-def _load(one: Member) -> ModuleType:
-    """Import a pipeline; raises DatasetError if it lacks a part of the contract."""
-    module = one.load()
-    missing = [name for name in _NEEDED if not hasattr(module, name)]
-    if missing:
-        raise DatasetError(
-            f"{one.file} defines no {', '.join(missing)}",
-            f"A pipeline defines {', '.join(_NEEDED)}: see pipelines/README.md.",
-        )
-    return module
 
 
 def _option(help: str, kind: type = str, *, show: bool = True) -> Any:

@@ -95,8 +95,11 @@ class Member:
     module: str
     about: str
 
-    def load(self) -> ModuleType:
-        """Import the member's module. Raises FlywheelError if the import of a user's file fails."""
+    def load(self, *names: str) -> ModuleType:
+        """Import the member's module, which defines these names.
+
+        Raises FlywheelError if the import of a user's file fails, or the file lacks one of them.
+        """
         if not self.module.startswith("flywheel."):
             return importlib.import_module(self.module)
         spec = importlib.util.spec_from_file_location(self.module, self.file)
@@ -118,6 +121,12 @@ class Member:
                 f"{self.file} cannot be imported: {type(error).__name__}: {error}{place}",
                 "Correct the file or move it away. --verbose prints the traceback.",
             ) from error
+        if missing := [name for name in names if not hasattr(module, name)]:
+            room = self.module.split(".")[1]
+            raise FlywheelError(
+                f"{self.file} defines no {', '.join(missing)}",
+                f"A file of ./flywheel/{room} defines {', '.join(names)}: see {room}/README.md.",
+            )
         return module
 
 

@@ -140,7 +140,11 @@ class AttemptRows:
         }
 
     def add_prompt(
-        self, messages: Sequence[Mapping[str, str]], task_id: str | None, purpose: str = "eval"
+        self,
+        messages: Sequence[Mapping[str, Any]],
+        task_id: str | None,
+        purpose: str = "eval",
+        **columns: Any,
     ) -> str | None:
         """Add a prompt and return its id, or None if it has no messages."""
         if not messages:
@@ -151,6 +155,7 @@ class AttemptRows:
             "messages": ids.messages_json(messages),
             "task_id": task_id,
             "purpose": purpose,
+            **columns,
         }
         self.add("prompts", (prompt_id,), row)
         return prompt_id

@@ -13,7 +13,6 @@ from contextlib import ExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
-from types import ModuleType
 from typing import Annotated, Any
 
 from cyclopts import Parameter
@@ -89,7 +88,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
         Name of the trainer.
     """
     trainer = members.find_member("trainers", name)
-    module = _load(trainer)
+    module = trainer.load("Config", "run")
     lines = [f"{trainer.name}: {trainer.about}", *members.doc_lines(trainer.file), "", "Options"]
     lines += members.list_options(module.Config)
     for preset, values in getattr(module, "PRESETS", {}).items():
@@ -103,7 +102,7 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
 
 def _make_command(trainer: Member) -> Callable[..., None]:
     """Make the function behind `trainers run NAME`."""
-    module = _load(trainer)
+    module = trainer.load("Config", "run")
     presets: Mapping[str, dict[str, Any]] = getattr(module, "PRESETS", {})
     preset = members.find_option(sys.argv[1:], "--preset")
     if preset is not None and preset not in presets:
@@ -177,18 +176,6 @@ def _make_command(trainer: Member) -> Callable[..., None]:
         "common": Common,
     }
     return command
-
-
-def _load(trainer: Member) -> ModuleType:
-    """Import a trainer; raises FlywheelError where it lacks a part of the contract."""
-    module = trainer.load()
-    missing = [name for name in ("Config", "run") if not hasattr(module, name)]
-    if missing:
-        raise FlywheelError(
-            f"{trainer.file} defines no {', '.join(missing)}",
-            "A trainer defines Config, run: see trainers/README.md.",
-        )
-    return module
 
 
 @app.command

@@ -8,9 +8,10 @@ from dataclasses import asdict, dataclass
 from typing import Any, TypeAlias
 
 import store
-from pipelines import Message, messages_json, prompt_id
+from pipelines import Message, prompt_id
 from store import ParsedCompletion, clean_text, parse_completion
-from store.ids import content_id, kernel_id, uuid7
+from store.ids import content_id, uuid7
+from store.rollouts.attempt_rows import AttemptRows
 from trainers.policies.interface import FAILED, Completion, Sampling
 
 SOURCE = "trainers"
@@ -62,9 +63,10 @@ def make_attempt_rows(
     first completion in its group. Repeatable ids follow from group, place and text, so that the
     same outcome has the same rows, and another outcome is another attempt; other ids are random.
     """
+    rows = AttemptRows(source=SOURCE, license=None, run_id=run_id)
+    rows.add_prompt(asked.messages, asked.task_id, asked.purpose, template_hash=asked.template_hash)
     generations: list[Row] = []
     analyses: list[Row] = []
-    kernels: dict[str, Row] = {}
     settings = json.dumps(asdict(sampling))
     for index, completion in enumerate(completions, start=first):
         failed = completion.finish_reason == FAILED
@@ -77,16 +79,7 @@ def make_attempt_rows(
         kernel = None
         if parsed.code is not None:
             files = {parsed.path: parsed.code, **dict(parsed.other_files)}
-            kernel = kernel_id(files, parsed.path, parsed.entry_point)
-            others = [{"path": path, "code": code} for path, code in parsed.other_files]
-            kernels[kernel] = {
-                "kernel_id": kernel,
-                "code": parsed.code,
-                "path": parsed.path,
-                "entry_point": parsed.entry_point,
-                "other_files": others or None,
-                "source": SOURCE,
-            }
+            kernel = rows.add_kernel(files, entry_path=parsed.path, entry_point=parsed.entry_point)
         generation_id, analysis_id = uuid7(), uuid7()
         if repeatable:
             generation_id = content_id("generation", group_id, str(index), asked.prompt_id, text)
@@ -139,18 +132,12 @@ def make_attempt_rows(
                     ),
                 }
             )
-    prompt = {
-        "prompt_id": asked.prompt_id,
-        "messages": messages_json(asked.messages),
-        "template_hash": asked.template_hash,
-        "task_id": asked.task_id,
-        "purpose": asked.purpose,
-    }
+    kernels = list(rows.tables.get("kernels", {}).values())
     return {
-        "prompts": [prompt],
+        "prompts": list(rows.tables["prompts"].values()),
         "generations": generations,
-        "kernels": list(kernels.values()),
-        "kernel_features": store.extract_row_features(list(kernels.values())),
+        "kernels": kernels,
+        "kernel_features": store.extract_row_features(kernels),
         "analyses": analyses,
     }
 
