@@ -13,7 +13,7 @@ findings, one for each quoted passage; every annotation becomes an analysis.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -87,7 +87,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             f"{root} holds no runs/RUN_ID/result.json and no RUN_ID_solution.py.txt",
             "Name the folder of the dataset, or a checkout of Infatoshi/kernelbench.com.",
         )
-    tasks = pieces.SuiteTasks(lake, config.suite, config.suite_revision)
+    tasks = pieces.read_suite_tasks(lake, config.suite, config.suite_revision)
     files: list[pieces.SourceFile] = []
     for name, run in sorted(runs.items()):
         parse = partial(_parse, root=root, name=name, run=run)
@@ -156,7 +156,7 @@ def _parse(file: Path, root: Path, name: str, run: _Run) -> Iterator[Fields]:
 
 
 def _add(
-    tasks: pieces.SuiteTasks,
+    tasks: Mapping[Any, str],
     default_gpu: str,
     sessions: SessionRows,
     rows: pieces.BundleRows,
@@ -171,7 +171,7 @@ def _add(
     score, note = record.positive("score"), record.inner("annotation")
     verdict, named = note.text("verdict"), record.text("gpu") or default_gpu
     codes = [code for code in record.values["codes"] if code.strip()]
-    sessions.task_id = tasks.find_name(problem)
+    sessions.task_id = tasks.get(problem)
     # Other texts of the same run have no result.
     *_, attempt = [
         rows.add_attempt(

@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -80,7 +80,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             "the tasks later: import them first, with `store import kernelbench`.",
             revision,
         )
-    tasks = pieces.SuiteTasks(lake, SUITE, revision if known else None)
+    tasks = pieces.read_suite_tasks(lake, SUITE, revision if known else None)
     source = "ScalingIntelligence/kernelbench-samples"
     yield from pieces.Import(lake, NAME, config, source=source).read(
         (
@@ -111,12 +111,12 @@ def _parse(file: Path, root: Path) -> Iterable[Fields]:
     yield Fields(values=about, where=str(file), size=document.size)
 
 
-def _add(tasks: pieces.SuiteTasks, rows: pieces.BundleRows, sample: Fields) -> None:
+def _add(tasks: Mapping[Any, str], rows: pieces.BundleRows, sample: Fields) -> None:
     """Add a sample: one attempt, or one per turn of a log."""
     level, problem = sample.require_whole("level"), sample.require_whole("problem")
     number, model = sample.require_whole("sample"), sample.require_text("model")
     subset = sample.require_text("subset")
-    task_id = tasks.find_number(level, problem)
+    task_id = tasks.get((level, problem))
     policy = model.rpartition("/")[2]
     before: pieces.Attempt | None = None
     for turn in sample.list("turns"):

@@ -10,7 +10,7 @@ kernelbench PROBLEMS --revision v3`, then add --suite-revision v3 to link attemp
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -55,7 +55,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     if not file.is_file():
         raise ImportFailed(f"{given} holds no {RESULTS}", "Name the folder of the dataset.")
     solutions = sorted((root / "solutions").glob("*"))
-    tasks = pieces.SuiteTasks(lake, "kernelbench", config.suite_revision)
+    tasks = pieces.read_suite_tasks(lake, "kernelbench", config.suite_revision)
     parse = partial(_parse, root=root)
     yield from pieces.Import(lake, NAME, config, source="Infatoshi/kernelbench-v3-runs").read(
         [pieces.open_documents(RESULTS, [file, *solutions], root, parse)],
@@ -83,14 +83,14 @@ def _parse(file: Path, root: Path) -> Iterator[Fields]:
             yield Fields(values={**row.values, "code": code}, where=row.where)
 
 
-def _add(tasks: pieces.SuiteTasks, rows: pieces.BundleRows, row: Fields) -> None:
+def _add(tasks: Mapping[Any, str], rows: pieces.BundleRows, row: Fields) -> None:
     model, gpu, problem = (row.require_text(name) for name in ("model", "gpu", "problem"))
     level, named = row.require_whole("level"), split_stem(problem.removesuffix(".py"))
     code = row.code("code")
     attempt = rows.add_attempt(
         [model, gpu, str(level), problem, row.text("run_dir") or ""],
         policy=model,
-        task_id=None if named is None else tasks.find_number(level, named[0]),
+        task_id=None if named is None else tasks.get((level, named[0])),
         problem=f"level{level}/{problem}",
         kernel_id=rows.add_code(code),
         parse_error="the release has no solution" if code is None else None,

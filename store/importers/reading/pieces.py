@@ -296,41 +296,31 @@ class BundleRows(AttemptRows):
         return Bundle(bundle_id=self.run_id, message=message, tables=tables)
 
 
-class SuiteTasks:
-    """The tasks of one revision of a suite, by level and number, by name and by title."""
+def read_suite_tasks(
+    lake: store.Lake, suite: str, revision: str | None
+) -> dict[tuple[int | None, int | None] | str, str]:
+    """Return the ids of a suite's tasks by (level, number), by name and by title.
 
-    def __init__(self, lake: store.Lake, suite: str, revision: str | None) -> None:
-        self._by_number: dict[tuple[int | None, int | None], set[str]] = {}
-        self._by_name: dict[str, set[str]] = {}
-        if revision is None:
-            return
-        rows = lake.run(
-            "SELECT level, problem_id, name, title, task_id FROM task_labels "
-            "WHERE suite = $1 AND suite_revision = $2",
-            [suite, revision],
-        ).rows()
-        if not rows:
-            raise ImportFailed(
-                f"the lake has no tasks of {suite} {revision}",
-                f"Import them first, such as: store import {suite} CHECKOUT --revision {revision}",
-            )
-        for row in rows:
-            key = (row["level"], row["problem_id"])
-            self._by_number.setdefault(key, set()).add(row["task_id"])
-            for name in (row["name"], row["title"]):
-                if name is not None:
-                    self._by_name.setdefault(str(name), set()).add(row["task_id"])
-
-    def find_number(self, level: int, problem_id: int) -> str | None:
-        """Return the task of a level and number, or None if there is none or more than one."""
-        return self._choose(self._by_number.get((level, problem_id)))
-
-    def find_name(self, name: str) -> str | None:
-        """Return the task with a name or title, or None if there is none or more than one."""
-        return self._choose(self._by_name.get(name))
-
-    def _choose(self, task_ids: set[str] | None) -> str | None:
-        return next(iter(task_ids)) if task_ids is not None and len(task_ids) == 1 else None
+    What means more than one task is left out; without a revision, there are none. Raises
+    ImportFailed if the lake has no task of the revision.
+    """
+    if revision is None:
+        return {}
+    rows = lake.run(
+        "SELECT level, problem_id, name, title, task_id FROM task_labels "
+        "WHERE suite = $1 AND suite_revision = $2",
+        [suite, revision],
+    ).rows()
+    if not rows:
+        raise ImportFailed(
+            f"the lake has no tasks of {suite} {revision}",
+            f"Import them first, such as: store import {suite} CHECKOUT --revision {revision}",
+        )
+    by_key: dict[tuple[int | None, int | None] | str, set[str]] = {}
+    for row in rows:
+        for key in ((row["level"], row["problem_id"]), row["name"], row["title"]):
+            by_key.setdefault(key, set()).add(row["task_id"])
+    return {key: task_ids.pop() for key, task_ids in by_key.items() if len(task_ids) == 1}
 
 
 def config_json(config: Any) -> str:
