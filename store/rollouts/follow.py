@@ -21,7 +21,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from store.errors import FlywheelError
+from store.errors import FlywheelError, ImportFailed
+from store.foreign import text_files
 from store.ids import content_id
 from store.rollouts.rows import KEYS
 
@@ -104,12 +105,12 @@ class Followed:
             return []
         where = f"{file}, byte {place}"
         try:
-            values = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            return [FlywheelError(f"{where}: not JSON: {error}")]
-        if not isinstance(values, dict):
-            return [FlywheelError(f"{where}: {type(values).__name__}, not an object")]
-        given = cast("dict[str, Any]", values)
+            # A reward that is NaN is none, and its rollout is stored.
+            given = dict(text_files.parse_object(line.decode("utf-8-sig"), where).values)
+        except UnicodeDecodeError as error:
+            return [FlywheelError(f"{where}: not UTF-8 at byte {error.start}")]
+        except ImportFailed as error:
+            return [FlywheelError(error.message)]
         name = content_id(label, line.decode(errors="replace"))
         identity = {"id": content_id(name, str(place))}
         if {"why", "rollout"} == given.keys() and isinstance(given["rollout"], dict):
@@ -128,9 +129,9 @@ class Followed:
                 ] or [FlywheelError(f"{where}: a request without choices: {given!s:.200}")]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             return [FlywheelError(f"{where}: not the format that it resembles: {error!r:.200}")]
-        if given.keys() <= {*KEYS}:
+        if given and given.keys() <= {*KEYS}:
             return [identity | given]
-        names = ", ".join(given)[:200]
+        names = ", ".join(given)[:200] or "no names"
         return [
             FlywheelError(
                 f"{where}: no rollout of verl, verifiers, OpenAI or store.run; it has {names}"
@@ -253,7 +254,7 @@ def read_verifiers(episode: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
         rewards = {
             name: reward["score"] * (1.0 if reward.get("weight") is None else reward["weight"])
             for name, reward in (trace.get("rewards") or {}).items()
-            if reward is not None
+            if reward is not None and reward["score"] is not None
         }
         metrics = {f"metric/{name}": one for name, one in (trace.get("metrics") or {}).items()}
         for leaf in (at for at in range(len(nodes)) if at not in parents):

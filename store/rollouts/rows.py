@@ -24,6 +24,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -126,6 +127,8 @@ class _RolloutRows:
         given, origin = self.rollout, self.origin
         if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise self.refuse(None, f"it is {type(given).__name__}, not a dict")
+        if not given:
+            raise self.refuse(None, "it is empty")
         for key in given:
             if key not in KEYS:
                 unknown = UnknownName.among("key of a rollout", str(key), KEYS)
@@ -357,7 +360,8 @@ class _RolloutRows:
 
     def finite(self, key: str, value: Any) -> float:
         """Return a finite number of 32 bits, in which trainers compute; true counts as 1."""
-        if not isinstance(value, bool | int | float | np.number) or not abs(value) <= _LARGEST:
+        is_number = isinstance(value, bool | int | float | Decimal | np.number)
+        if not is_number or not abs(value) <= _LARGEST:
             raise self.refuse(key, f"is {value!a:.60}, not a finite number of 32 bits")
         return float(value)
 

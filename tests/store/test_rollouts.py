@@ -253,6 +253,7 @@ def test_every_token_comes_back_bit_by_bit(tmp_path: Path) -> None:
         ({"sampling": {1, 2}, "sample": "x"}, "sample is 'x', not a whole number"),
         ({"completions": "x"}, 'no key of a rollout "completions"\nDid you mean "completion"'),
         ("text", "it is str, not a dict"),
+        ({}, "it is empty"),
     ],
 )
 def test_an_error_names_the_rollout_and_the_key(rollout: Any, said: str) -> None:
@@ -627,6 +628,31 @@ def test_files_that_rotate_and_lines_without_end_lose_no_other_line(
     found = [one["completion"] if isinstance(one, dict) else str(one)[-18:] for one in said]
     assert found == ["b", "0: a line of 0 MiB", "c", "d"]
     assert not [*followed.read()]
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        (
+            b'{"input": "p", "output": "o", "score": NaN, "step": 1, "acc": Infinity}',
+            {"score": None},
+        ),
+        (b'\xef\xbb\xbf{"input": "p", "output": "o", "score": 1, "step": 1}\r', {"score": 1}),
+        (b"{}", "it has no names"),
+        (b'{"completion": "a", "completion": "b"}', "an object has the name 'completion' twice"),
+        (b'{"prompt": ' * 5_000, "is nested too deeply"),
+        ('{"completion": "a"}'.encode("utf-16"), "not UTF-8 at byte 0"),
+        (b"null", "an object is expected, not NoneType"),
+    ],
+)
+def test_a_line_of_odd_json_is_read_or_named(tmp_path: Path, line: bytes, said: Any) -> None:
+    (tmp_path / "log.jsonl").write_bytes(line)
+    [[found]] = follow.Followed(tmp_path).read(to_the_end=True)
+    if isinstance(found, dict):
+        assert found["reward"] == said
+    else:
+        assert "log.jsonl, byte 0" in str(found)
+        assert said in str(found)
 
 
 VERIFIERS = """
