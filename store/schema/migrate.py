@@ -177,10 +177,18 @@ def _plan_migration(
     row = connection.execute(f"SELECT {spelled}").fetchone()
     assert row is not None
     types = dict(zip(written, row, strict=True))
+    words = {
+        word for (word,) in connection.sql("SELECT keyword_name FROM duckdb_keywords()").fetchall()
+    }
     steps: list[tuple[str, str]] = []
     try:
         for table in catalog.tables.values():
             if table.name not in stored:
+                if table.name.lower() in words or not table.name.isidentifier():
+                    raise CatalogError(
+                        f"{table.name!a:.80} cannot be the name of a table, which SQL has unquoted",
+                        "Choose a name of letters, digits and _ that is no word of SQL.",
+                    )
                 steps.append((f"table {table.name}", table.ddl(f"lake.{table.name}")))
                 steps += [("", _sort(table)), ("", _describe(table))]
                 steps += [

@@ -130,6 +130,12 @@ def columns(content: Document) -> Any:
 
 
 REFUSED: list[tuple[str, Change, str]] = [
+    ("a word of SQL for a table",
+     lambda d: d["tables"].update(Order=table("a", {"a": column(required=True)})),
+     "'Order' cannot be the name of a table"),
+    ("a name for a table that SQL would quote",
+     lambda d: d["tables"].update({"my-table": table("a", {"a": column(required=True)})}),
+     "'my-table' cannot be the name of a table"),
     ("a table that went", lambda d: d["tables"].pop("jars"),
      r"no longer has the table jars, which this lake stores\nPut it back\."),
     ("another key", lambda d: things(d).update(key=["other_id"]),
