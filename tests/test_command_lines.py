@@ -106,7 +106,7 @@ def test_the_first_page_shows_its_examples(room: str) -> None:
     check_page(text)
 
 
-@pytest.mark.repeats(run=24)
+@pytest.mark.repeats(run=12)
 @pytest.mark.parametrize("words", PATHS)
 def test_help_pages_are_whole_and_tidy(words: str) -> None:
     text = help_of(words)

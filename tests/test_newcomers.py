@@ -98,7 +98,7 @@ def places(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     return folders
 
 
-@pytest.mark.repeats(run=14)
+@pytest.mark.repeats(run=8)
 @pytest.mark.parametrize(("lake", "line", "code", "step"), MISTAKES)
 def test_a_mistake_is_answered_with_a_next_step(
     places: dict[str, Path], lake: str, line: str, code: int, step: str

@@ -185,6 +185,7 @@ def test_a_baseline_is_timed_by_the_policy_that_it_is_right_by(
     assert arms == [{"kernel", "eager"}, {"kernel", "eager", "compile"}]
 
 
+@pytest.mark.slow
 def test_a_failure_is_judged_again(judge_by: Judge, candidate: Callable[[str], str]) -> None:
     wrong = candidate("return x @ self.weight")
     rows = [judge_by(precision, wrong)["evaluations"][0] for precision in (DEFAULT, STRICT)]

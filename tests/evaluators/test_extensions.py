@@ -67,6 +67,7 @@ def test_the_same_sources_fail_with_the_same_words(folder: Path) -> None:
     assert calls(folder) == asked
 
 
+@pytest.mark.slow
 def test_other_sources_are_compiled(folder: Path) -> None:
     answer(folder, BAD)
     asked = calls(folder)

@@ -195,29 +195,37 @@ def judge_shapes(bench: Bench) -> Callable[..., dict[str, Any]]:
 AXES = ("ROWS=1", "ROWS=31, COLS=61", "COLS=97")
 
 
-@pytest.mark.repeats(run=1)
+FIXED_WIDTH = "y = x * self.scale\ny[:, 64:] = 0\nreturn torch.softmax(y, dim=1)"
+"""The width is a number of the kernel's own, as of a block without a mask."""
+
+
+def test_a_kernel_for_one_width_is_wrong_at_another(judge_shapes: Any) -> None:
+    found = judge_shapes(FIXED_WIDTH, axes=["COLS=97"])
+    assert (found["own"]["status"], found["own"]["protocol"]) == ("correct", "full")
+    [row] = found["shapes"].values()
+    assert (name_outcome(row), row["protocol"]) == ("wrong", "shape")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("forward", "outcomes"),
     [
-        pytest.param(RIGHT, "held held held", marks=pytest.mark.slow),
-        # The width is a number of the kernel's own, as of a block without a mask.
-        ("y = x * self.scale\ny[:, 64:] = 0\nreturn torch.softmax(y, dim=1)", "held held wrong"),
+        (RIGHT, "held held held"),
+        (FIXED_WIDTH, "held held wrong"),
         (f"assert x.shape == (32, 64), 'written for 32 x 64'\n{RIGHT}", "raises raises raises"),
         # It computes whole blocks of 16 columns.
-        pytest.param(
+        (
             "y = x * self.scale\nn = y.shape[1] // 16 * 16\nout = torch.zeros_like(y)\n"
             "out[:, :n] = torch.softmax(y[:, :n], dim=1)\nreturn out",
             "held wrong wrong",
-            marks=pytest.mark.slow,
         ),
-        pytest.param(OUT_OF_BOUNDS, "held wrong wrong", marks=pytest.mark.slow),
+        (OUT_OF_BOUNDS, "held wrong wrong"),
         # It keeps memory for each shape, and no answer.
-        pytest.param(
+        (
             "key = tuple(x.shape)\nif not hasattr(self, 'kept'): self.kept = {}\n"
             "out = self.kept.setdefault(key, torch.empty_like(x))\n"
             "return out.copy_(torch.softmax(x * self.scale, dim=1)).clone()",
             "held held held",
-            marks=pytest.mark.slow,
         ),
         ("import os\nif x.shape[0] < 32: os.abort()\n" + RIGHT, "wrong wrong held"),
     ],

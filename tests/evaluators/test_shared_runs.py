@@ -217,6 +217,7 @@ def test_what_another_evaluator_judges_meanwhile_is_judged_all_the_same(
     assert count_verdicts(lake) == [2] * KERNELS
 
 
+@pytest.mark.slow
 def test_a_fault_of_one_run_keeps_out_no_verdict_of_another(lake: str) -> None:
     module, device = contract.load("slow"), read_device(lake)
     judge = Scripted(device)

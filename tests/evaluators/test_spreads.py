@@ -163,6 +163,7 @@ def test_the_newest_own_estimate_of_the_model_clock_and_version_counts(
     assert now["speedup_low"] < then["speedup_low"] < then["speedup_high"] < now["speedup_high"]
 
 
+@pytest.mark.slow
 def test_sessions_pool_by_their_variance_and_those_of_two_versions_never_mix(
     writer: store.Writer, ask: Ask
 ) -> None:

@@ -557,6 +557,7 @@ def test_bundles_appended_together_keep_the_rules_of_keys(writer: Writer) -> Non
     assert integrity.check(writer.location) == []
 
 
+@pytest.mark.slow
 def test_a_writer_goes_on_after_its_file_was_committed_by_another(
     writer: Writer, lake_url: str
 ) -> None:

@@ -164,6 +164,7 @@ def test_an_interrupt_ends_a_command_whatever_it_does(body: str, whole_group: bo
             assert time.monotonic() < until
 
 
+@pytest.mark.slow
 def test_a_second_interrupt_ends_at_once_what_the_first_one_waits_for() -> None:
     body = """
         try:

@@ -99,6 +99,7 @@ def test_a_command_prints_its_file(name: str, lake_url: str) -> None:
     assert print_at_all_widths(name, lake_url) == (PRINTED / f"{name}.txt").read_text("utf-8")
 
 
+@pytest.mark.repeats(run=4)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", ["best_kernels", "leaderboard", "suspects", "unranked_sessions"])
 def test_key_columns_are_never_dropped(name: str, width: int, lake_url: str) -> None:
