@@ -10,7 +10,7 @@ read them before you publish a lake.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
@@ -45,13 +45,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         "Name a session file or its folder.",
     )
     reading = pieces.Import(lake, NAME, config, source=config.source)
+    read_session = partial(read_claude_code, problem=config.problem)
     yield from reading.read(
-        (
-            replace(
-                pieces.open_json_lines(file, root),
-                open=partial(read_claude_code, file, problem=config.problem),
-            )
-            for file in files
-        ),
+        (pieces.open_json_lines(file, root, read_session) for file in files),
         lambda: SessionRows(NAME, reading.task_id, config.kernel_file).add,
     )

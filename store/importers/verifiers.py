@@ -11,7 +11,7 @@ and files of older versions (results.jsonl) are not read.
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, cast
@@ -58,10 +58,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     )
     reading = pieces.Import(lake, NAME, config, source=config.source)
     yield from reading.read(
-        (
-            replace(pieces.open_json_lines(file, root), open=partial(_read_episodes, file))
-            for file in files
-        ),
+        (pieces.open_json_lines(file, root, _read_episodes) for file in files),
         lambda: partial(_add, SessionRows(NAME, reading.task_id, config.kernel_file)),
     )
 

@@ -552,14 +552,16 @@ class SourceFile:
     """Reads the records from the start."""
 
 
-def open_json_lines(file: Path, root: Path) -> SourceFile:
-    """Return a JSON Lines file, which may be compressed (.jsonl.gz)."""
+def open_json_lines(
+    file: Path, root: Path, read: Callable[[Path], Iterator[Fields]] = text_files.read_lines
+) -> SourceFile:
+    """Return a JSON Lines file, which may be compressed (.jsonl.gz), and what reads its records."""
     sources.resolve_regular(file, root)
     return SourceFile(
         name=name_inside(file, root),
         digest=hash_file(file),
         size=file.stat().st_size,
-        open=partial(text_files.read_lines, file),
+        open=partial(read, file),
     )
 
 
