@@ -215,7 +215,14 @@ def format_lines(
         yield from escape_lines(row["body"], width=width)
     for row in at_shapes:
         [name] = (w["name"] for w in tables["workloads"] if w["workload_id"] == row["workload_id"])
-        yield from _format_shape(name, row, tables["timings"], paint, width or _WIDTH)
+        outcome = name_outcome(row)
+        text = f"shape {escape_terminal(name)}: {paint(outcome, _MEANINGS[outcome])}"
+        if row["status"] != "correct":
+            why = " ".join(filter(None, (row["reason"], row.get("message"))))
+            text += f", {escape_terminal(why)}"
+        for session in _group_sessions(tables["timings"], row):
+            text += f", {math.exp(compute_speedups(session)['eager'][1]):.2f} over eager"
+        yield from _wrap(text, width or _WIDTH)
     for line in log.splitlines():
         if line.startswith(_SHAPE_NOTES):
             yield from escape_lines(line, width=width)
@@ -343,24 +350,6 @@ def _group_sessions(
         if row["evaluation_id"] == evaluation["evaluation_id"]:
             sessions.setdefault(row["session_id"], []).append(row)
     return list(sessions.values())
-
-
-def _format_shape(
-    name: str,
-    row: dict[str, Any],
-    timings: list[dict[str, Any]],
-    paint: Callable[[str, str], str],
-    width: int,
-) -> list[str]:
-    outcome = name_outcome(row)
-    text = f"shape {escape_terminal(name)}: {paint(outcome, _MEANINGS[outcome])}"
-    if row["status"] != "correct":
-        why = " ".join(filter(None, (row["reason"], row.get("message"))))
-        text += f", {escape_terminal(why)}"
-    for session in _group_sessions(timings, row):
-        middle = compute_speedups(session)["eager"][1]
-        text += f", {math.exp(middle):.2f} over eager"
-    return _wrap(text, width)
 
 
 def _format_session(

@@ -165,17 +165,6 @@ def make_rows(lake: Lake, run_id: str, submission: Submission) -> tuple[Attempt,
     }
 
 
-def find_attempt(lake: Lake, generation_id: str) -> Attempt:
-    """Return a stored attempt by its id; raises UnknownName if there is none with a kernel."""
-    row = lake.run(store.read_sql(__file__, "attempt"), {"generation_id": generation_id}).one()
-    if row is None:
-        raise UnknownName(
-            f'no attempt "{generation_id}" with a kernel and a task',
-            "Give the generation_id that submit_kernel or list_attempts named.",
-        )
-    return Attempt(**row)
-
-
 T = TypeVar("T")
 
 MOST_WAITING = 64
@@ -269,9 +258,19 @@ class JudgeTools(LakeTools):
         return task.result()
 
     async def find_attempt(self, generation_id: str) -> Attempt:
-        """Return a stored attempt; raises UnknownName."""
-        snapshot = await self.resolve(None)
-        return await self.read(snapshot, lambda lake: find_attempt(lake, generation_id))
+        """Return a stored attempt by its id; raises UnknownName if there is none with a kernel."""
+
+        def find(lake: Lake) -> dict[str, Any] | None:
+            query = store.read_sql(__file__, "attempt")
+            return lake.run(query, {"generation_id": generation_id}).one()
+
+        row = await self.read(await self.resolve(None), find)
+        if row is None:
+            raise UnknownName(
+                f'no attempt "{generation_id}" with a kernel and a task',
+                "Give the generation_id that submit_kernel or list_attempts named.",
+            )
+        return Attempt(**row)
 
     def _judge(self, pair: Pair) -> asyncio.Task[Verdict]:
         """Return the task that gets the verdict on a kernel for a task."""

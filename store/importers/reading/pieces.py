@@ -481,8 +481,21 @@ class Import:
         if self.start(f"{file.name} 0 {file.digest}").is_new:
             if file.size > 100 * _MB:
                 log.info("checking %s (%d MB)", file.name, file.size // _MB)
+            # They are decided over the whole file and go into its first piece, so that no task of
+            # the test split is ever without one.
+            families: dict[str, dict[str, str]] = {}
             with left_out.recording(left_out.LeftOut()), left_out.errors():
-                splits = self._decide_splits(file, start)
+                add = start()
+                for records in _split(file.open()):
+                    rows = self.start(None)
+                    add_records(add, rows, records)
+                    for label in rows.tables.get("task_labels", {}).values():
+                        families.setdefault(label["suite"], {})[label["task_id"]] = label["family"]
+                splits = [
+                    row
+                    for suite, by_task in families.items()
+                    for row in decide_splits(suite, by_task.values(), self.lake)
+                ]
         add = start()
         first = done = 0
         for number, records in enumerate(_split(file.open())):
@@ -498,25 +511,6 @@ class Import:
                 rows.add("splits", (split["suite"], split["family"]), split)
             if any(rows.tables.values()) or not rows.is_new:
                 yield self.finish(rows, message, f"{file.name} {number}")
-
-    def _decide_splits(self, file: SourceFile, start: Callable[[], Add]) -> list[dict[str, str]]:
-        """Return the splits of the families of a file's tasks.
-
-        They are decided over the whole file and go into its first piece, so that no task of the
-        test split is ever without one.
-        """
-        families: dict[str, dict[str, str]] = {}
-        add = start()
-        for records in _split(file.open()):
-            rows = self.start(None)
-            add_records(add, rows, records)
-            for label in rows.tables.get("task_labels", {}).values():
-                families.setdefault(label["suite"], {})[label["task_id"]] = label["family"]
-        return [
-            row
-            for suite, by_task in families.items()
-            for row in decide_splits(suite, by_task.values(), self.lake)
-        ]
 
 
 Add = Callable[[BundleRows, Fields], object]

@@ -47,23 +47,20 @@ def require_path(path: Path | None, what: str) -> Path:
 def find_files(path: Path | None, pattern: str, what: str, hint: str) -> tuple[Path, list[Path]]:
     """Return a source and its files: itself, or those below a folder with a name, in order.
 
+    Files that cannot be read are left out and named.
+
     Raises ImportFailed if there is no path, which should be `what`, or no file, with a hint.
     """
     root = require_path(path, what)
     files = [root] if root.is_file() else sorted(root.rglob(pattern))
     if not files:
         raise ImportFailed(f"{root} holds no {pattern}", hint)
-    return root, select_regular(files, root)
-
-
-def select_regular(files: Iterable[Path], root: Path) -> list[Path]:
-    """Return the files of a source that can be read; the others are left out and named."""
     regular: list[Path] = []
     for file in files:
         with left_out.errors():
             resolve_regular(file, root)
             regular.append(file)
-    return regular
+    return root, regular
 
 
 def resolve_regular(file: Path, root: Path) -> Path:
