@@ -19,13 +19,13 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING
 
-from store import errors, faults, ids
 from store.exports import load_lazily
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from typing import Any, Literal
 
+    from store import errors, faults, ids
     from store.bounds import QueryLimits
     from store.code import constant_answers, cuda_facts, languages, python_syntax
     from store.code.completion import ParsedCompletion, clean_text, parse_completion

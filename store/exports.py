@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
-import ast
 import functools
 import importlib
 from collections.abc import Callable
-from pathlib import Path
 
 
 @functools.cache
 def load_lazily(room: str, file: str) -> Callable[[str], object]:
     """Return the `__getattr__` of a room: it imports what its file imports for type checkers.
 
-    Those imports, below `if TYPE_CHECKING:`, are the list of public names.
+    Those imports, below `if TYPE_CHECKING:`, are the list of public names. They are read when one
+    is used: until a command can answer Ctrl-C, it imports no more than it must.
     """
-    homes = {
-        name.name: str(node.module)
-        for block in ast.parse(Path(file).read_text("utf-8")).body
-        if isinstance(block, ast.If)
-        for node in block.body
-        if isinstance(node, ast.ImportFrom)
-        for name in node.names
-    }
+
+    @functools.cache
+    def find_homes() -> dict[str, str]:
+        import ast
+        from pathlib import Path
+
+        return {
+            name.name: str(node.module)
+            for block in ast.parse(Path(file).read_text("utf-8")).body
+            if isinstance(block, ast.If)
+            for node in block.body
+            if isinstance(node, ast.ImportFrom)
+            for name in node.names
+        }
 
     def load(name: str) -> object:
-        if name not in homes:
+        home = find_homes().get(name)
+        if home is None:
             raise AttributeError(f"module {room!r} has no attribute {name!r}")
-        home = importlib.import_module(homes[name])
         # A name is what its module defines, or a module of its package.
-        return getattr(home, name, None) or importlib.import_module(f"{homes[name]}.{name}")
+        found = None if home == room else getattr(importlib.import_module(home), name, None)
+        return found or importlib.import_module(f"{home}.{name}")
 
     return load

@@ -349,7 +349,8 @@ def move_common_options(app: App, arguments: Sequence[str]) -> list[str]:
         takes_value |= dict.fromkeys(parameter.name or (f"--{name}",), kind is not bool)
     commands: list[str] = []
     moved: list[str] = []
-    rest = list(arguments)
+    # SQL that begins with a comment is no option.
+    rest = [f" {word}" if word[:2] == "--" and word[2:3].isspace() else word for word in arguments]
     while rest:
         option, has_value, _ = rest[0].partition("=")
         if option in takes_value:

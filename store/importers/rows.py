@@ -83,9 +83,11 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     def find_task(row: Fields) -> str:
         if reading.task_id is not None:
             return reading.task_id
-        value = row.text(columns["task"]) and str(row.values[columns["task"]])
+        column = columns["task"]
+        is_text = isinstance(row.values.get(column), str | bytes)
+        value = row.code(column) if is_text else row.text(column)
         if value is None:
-            raise row.refuse(columns["task"], "a task")
+            raise row.refuse(column, "a task")
         if value not in known:
             try:
                 task_id = ids.task_id(ids.normalize(value))

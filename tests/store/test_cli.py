@@ -286,6 +286,7 @@ def test_sql_may_come_from_standard_input_or_a_file(
     ("words", "said"),
     [
         (("query", "DROP TABLE kernels"), "DROP statements cannot be run here"),
+        (("query", "-- a comment first\nDROP TABLE kernels"), "DROP statements cannot be run"),
         (("query", "FROM '/etc/passwd'"), "is a file or no name at all"),
         (("query", "FROM kernal"), 'Did you mean "kernels"?'),
         (("query", "SELECT nothing FROM kernels"), "nothing"),

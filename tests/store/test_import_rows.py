@@ -133,12 +133,13 @@ def test_a_bad_row_costs_that_row_and_is_named(
         row(6, prompt=7),
         "[]",
         row(7, code="a\0b"),
+        row(8, task="\ud800"),
     ]
     file = write_json_lines(tmp_path / "mine.jsonl", [row(0), *bad, row(9)])
     with caplog.at_level(logging.WARNING):
         assert import_rows(url, file).rows["generations"] == 2
     messages = [record.getMessage() for record in caplog.records]
-    assert messages[-1] == "8 of 10 rows are left out"
+    assert messages[-1] == "9 of 11 rows are left out"
     for number, message in enumerate(messages[:-1], start=2):
         assert any(f"{file}, line {number} is left out: " in one for one in messages), message
     assert [one[5] for one in list_attempts(url)] == [0, 9]
