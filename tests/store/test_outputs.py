@@ -20,9 +20,9 @@ from store.errors import ExportRefused
 
 COMMAND = "store report"
 WRITERS = {
+    "query": ["store", "query", "--out", "out", "--format", "csv", "SELECT count(*) FROM tasks"],
     "pipelines": ["pipelines", "run", "rl-prompts", "--purpose", "eval", "--out", "out"],
     "report": ["store", "report", "--out", "out"],
-    "query": ["store", "query", "--out", "out", "--format", "csv", "SELECT count(*) FROM tasks"],
     "export": ["store", "export", "jsonl", "out"],
 }
 
