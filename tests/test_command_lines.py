@@ -232,6 +232,7 @@ def test_each_verb_of_kf_is_a_command_of_a_room() -> None:
     check_page(help_of("kf", kf.app))
 
 
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     ("words", "line"),
     [

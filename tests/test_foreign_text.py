@@ -419,7 +419,7 @@ OURS = re.compile(r"\x1b\[[0-9;]*m|\x1b\[\?25[lh]|\x1b\[2K|\x1b\[1A|\x1b\[\?2004
 """What rich and readline send: colors, the cursor hidden and shown, a line drawn anew."""
 
 
-@pytest.mark.repeats(run=2)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "words",
     [

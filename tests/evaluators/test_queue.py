@@ -320,6 +320,7 @@ print(placement.identify_gpu(0), *(place.device for place in places))
 """
 
 
+@pytest.mark.slow
 def test_a_gpu_has_one_identity_whatever_names_it(tmp_path: Path) -> None:
     tool = tmp_path / "nvidia-smi"
     lines = [

@@ -123,6 +123,7 @@ def test_no_module_opens_a_connection_without_bounds() -> None:
         assert text.count("duckdb.connect(") == text.count(".apply(connection, "), file
 
 
+@pytest.mark.slow
 def test_an_error_at_a_bound_names_the_query_the_bound_and_the_option(
     empty_lake: Path, scratch: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

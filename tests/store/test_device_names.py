@@ -13,7 +13,7 @@ from store.upkeep import integrity
 GPU = b.device("H200", kind="cuda")
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "name", ["H200 ", " H200", "\u041d200", "H200\u200b", "RTX  3090", "", "H\t2"]
 )

@@ -21,7 +21,7 @@ def test_only_the_installed_extensions_go_unverified() -> None:
             connection.execute("SET allow_unsigned_extensions = true")
 
 
-@pytest.mark.repeats(run=3)
+@pytest.mark.repeats(run=2)
 @pytest.mark.parametrize(
     "value",
     [None, True, 1, -(2**40), 2**64, 0.25, -1e300, float("inf"), "it's", "", "a\0b", [1, 2]],

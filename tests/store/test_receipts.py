@@ -156,6 +156,7 @@ def test_a_receipt_follows_from_its_rows_alone(receipt: bytes) -> None:
     assert any("not signed" in line for line in done.unchecked)
 
 
+@pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     "chosen", [{"device": "h200"}, {"clock": "latency"}, {"device": "H200", "clock": "gpu"}]
 )
@@ -322,6 +323,7 @@ def test_what_is_no_receipt_is_refused_with_what_to_do(data: bytes, word: str) -
     assert refused.value.hint
 
 
+@pytest.mark.slow
 def test_code_and_task_beside_a_receipt(lake: store.Lake, receipt: bytes, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(FAST["code"])
     (tmp_path / "task.py").write_text(TASK["code"].replace("\n", "\r\n"))

@@ -266,6 +266,7 @@ def test_noise_and_clock_are_kept(judgements: store.Lake) -> None:
     assert (eager["clock"], eager["disturbed"]) == ("latency", True)
 
 
+@pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
     ("views", "missed"), [(("session_speedups",), MISSED), (("leaderboard", "techniques"), 0.05)]
