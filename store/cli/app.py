@@ -778,8 +778,8 @@ def report(
     out
         Folder to write. A report that this command wrote there before is replaced.
     run
-        Id of a training or sampling run, or its first characters. The report then covers this run:
-        learning curves, its newest best kernel with its lineage, and costs.
+        Name or id of a training or sampling run, or the first characters of the id. The report then
+        covers this run: learning curves, its newest best kernel with its lineage, and costs.
     """
     from store.explore.report import build_report, write_report
 
