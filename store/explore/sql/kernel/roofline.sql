@@ -5,10 +5,10 @@ WITH texts AS (
     SELECT
         analysis_id,
         regexp_extract(
-            body, 'Memory: at least (\S+) MB, (\S+) GB/s, \d+ % of (\S+)\.', ['mb', 'rate', 'peak']
+            body, 'Memory: at least (\S+) MB, (\S+) GB/s, \d+ % of (\S*\d)', ['mb', 'rate', 'peak']
         ) AS memory,
         regexp_extract(
-            body, 'Compute: (\S+) GFLOP in the reference, (\S+) GFLOP/s, \d+ % of (\S+)\.',
+            body, 'Compute: (\S+) GFLOP in the reference, (\S+) GFLOP/s, \d+ % of (\S*\d)',
             ['gflop', 'rate', 'peak']
         ) AS compute
     FROM analyses
