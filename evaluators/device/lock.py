@@ -12,6 +12,7 @@ import contextlib
 import fcntl
 import logging
 import os
+import random
 import stat
 import statistics
 import time
@@ -27,6 +28,9 @@ _PASSING_S = 0.02
 """Seconds after which who shares a device has passed its turnstile."""
 _LONGEST_SHARE_S = 0.25
 """Seconds that a share lasts before its holder is asked to step aside, at most."""
+_GATHERING_S = 0.5
+"""Seconds in which one that wants a shared device alone waits for a second one, at most."""
+_LOOK_S = 0.01
 
 log = logging.getLogger(__name__)
 
@@ -47,9 +51,11 @@ class DeviceLock:
     """The locks of one device: a turnstile and a lock for each part of it.
 
     A judge that waits for a device holds its turnstile, so that a stream of judges that share the
-    device cannot keep one that times waiting forever. A share lasts as long as its holder waited
-    for it, up to a quarter of a second, so that a stream of judges that time cannot starve one that
-    shares. Use an instance in one thread. A device that is held can be held shared within that.
+    device cannot keep one that times waiting forever. Those that time pass it together and take
+    turns, because that all others step aside costs as much as a timing session. Each of them shares
+    the device before it times again, and a share lasts as long as its holder waited for it, up to a
+    quarter of a second, so those that time cannot starve one that shares. Use an instance in one
+    thread. A device that is held can be held shared within that.
     """
 
     def __init__(
@@ -126,8 +132,12 @@ class DeviceLock:
         """Take every lock once those who came before have it; return the seconds of waiting."""
         begin = time.monotonic()
         waits = False
+        turn = fcntl.LOCK_EX
+        if how == fcntl.LOCK_EX:
+            turn = fcntl.LOCK_SH
+            self._gather(begin + _GATHERING_S)
         for turnstile, lock in self.fds:
-            for fd, mode in ((turnstile, fcntl.LOCK_EX), (lock, how)):
+            for fd, mode in ((turnstile, turn), (lock, how)):
                 try:
                     fcntl.flock(fd, mode | fcntl.LOCK_NB)
                 except BlockingIOError:
@@ -141,6 +151,14 @@ class DeviceLock:
         waited_s = time.monotonic() - begin
         self._keep_until = time.monotonic() + min(waited_s, _LONGEST_SHARE_S)
         return waited_s
+
+    def _gather(self, stop: float) -> None:
+        """Wait while others share the device and none of them waits to have it alone."""
+        while time.monotonic() < stop and self._is_shared() and not self._is_turnstile_taken():
+            time.sleep(_LOOK_S)
+
+    def _is_shared(self) -> bool:
+        return any(_is_taken(lock) for _, lock in self.fds)
 
     def _release(self) -> None:
         """Release what this process holds, or one with the same descriptors held when it ended."""
@@ -173,13 +191,7 @@ class DeviceLock:
         return self._is_turnstile_taken()
 
     def _is_turnstile_taken(self) -> bool:
-        for turnstile, _ in self.fds:
-            try:
-                fcntl.flock(turnstile, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                return True
-            fcntl.flock(turnstile, fcntl.LOCK_UN)
-        return False
+        return any(_is_taken(turnstile) for turnstile, _ in self.fds)
 
     def step_aside(self) -> float:
         """Let those that wait have the device, then share it again; return the seconds between."""
@@ -196,6 +208,16 @@ class DeviceLock:
             for fd in pair:
                 os.close(fd)
         self.fds = []
+
+
+def _is_taken(fd: int) -> bool:
+    """Whether another process holds a file's lock, alone or shared."""
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(fd, fcntl.LOCK_UN)
+    return False
 
 
 def _name_gpu(device: str) -> str:
@@ -242,6 +264,8 @@ _MOST_OF_IDLE = 1.5
 """The same, as a ratio to what it took when this judge had the GPU alone. On an H100, the median
 was 0.13 ms while the GPU was idle, 0.22 ms beside small matrix products and 1.5 ms beside large
 ones."""
+_IDLING_S = 0.5
+"""Seconds in which the device has to become idle once a judge's worker is frozen."""
 _RETRY_S = 0.1
 """Seconds between two attempts while the device computes."""
 
@@ -274,16 +298,23 @@ class SharedDevice:
         return self._lock.is_wanted()
 
     def step_aside(self) -> float:
-        """Let the judges that wait have the device; return the seconds until it is shared again.
+        """Let the judges that wait have the device; return the seconds of that.
 
         The caller has frozen its worker. If work of the worker still runs on a GPU, the lock is
-        kept, so that it does not run during a timing session of another judge.
+        kept, so that it does not run during a timing session of another judge. The worker stays
+        frozen for a while, since all judges have to freeze theirs before a GPU is idle.
         """
         most_s = min(_MOST_IDLE_S, _MOST_OF_IDLE * self._idle_s)
-        if self._probe is not None and self._time_kernel() > most_s:
-            self._next_try = time.monotonic() + _RETRY_S
-            return 0.0
-        return self._lock.step_aside()
+        begin = time.monotonic()
+        while self._probe is not None and self._time_kernel() > most_s:
+            now = time.monotonic()
+            if now - begin > _IDLING_S:
+                self._next_try = now + _RETRY_S
+                return now - begin
+            # Probes of several judges disturb each other.
+            time.sleep(random.uniform(0, 2 * _LOOK_S))
+        self._lock.step_aside()
+        return time.monotonic() - begin
 
     def _time_kernel(self) -> float:
         import torch

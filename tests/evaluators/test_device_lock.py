@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import select
@@ -92,25 +91,34 @@ def test_who_shares_waits_for_nobody_who_shares_and_not_for_other_devices() -> N
         holder.let_go()
 
 
+def wait_until_it_waits(holder: Holder, lock: Path) -> None:
+    stop, inode = time.monotonic() + 60, f":{lock.stat().st_ino} "
+    while time.monotonic() < stop:
+        for line in Path("/proc/locks").read_text().splitlines():
+            if "->" in line and f" {holder.process.pid} " in line and inode in line:
+                return
+        time.sleep(0.01)
+    raise AssertionError("it does not wait")
+
+
 def test_who_times_is_not_passed_by_those_who_share(tmp_path: Path) -> None:
+    turnstile, lock = (tmp_path / "flywheel-locks" / f"gpu-a.{end}" for end in ("turn", "lock"))
     sharing = Holder("shared", "gpu-a")
     assert sharing.has_it(60)
     timing = Holder("exclusive", "gpu-a")
-    turnstile = os.open(tmp_path / "flywheel-locks" / "gpu-a.turn", os.O_RDONLY)
-    while True:  # until it waits
-        try:
-            fcntl.flock(turnstile, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            break
-        fcntl.flock(turnstile, fcntl.LOCK_UN)
-        time.sleep(0.01)
-    os.close(turnstile)
+    wait_until_it_waits(timing, lock)
     late = Holder("shared", "gpu-a")
-    assert not late.has_it(A_MOMENT_S)
+    wait_until_it_waits(late, turnstile)
+    # Those that time take turns before those that share have the device again.
+    second = Holder("exclusive", "gpu-a")
+    wait_until_it_waits(second, lock)
     sharing.let_go()
     assert timing.has_it(60)
-    assert not late.has_it(A_MOMENT_S)
+    assert not second.has_it(A_MOMENT_S)
     timing.let_go()
+    assert second.has_it(60)
+    assert not late.has_it(A_MOMENT_S)
+    second.let_go()
     assert late.has_it(60)
     late.let_go()
 
