@@ -265,9 +265,8 @@ _MOST_OF_IDLE = 1.5
 was 0.13 ms while the GPU was idle, 0.22 ms beside small matrix products and 1.5 ms beside large
 ones."""
 _IDLING_S = 0.5
-"""Seconds in which the device has to become idle once a judge's worker is frozen."""
-_RETRY_S = 0.1
-"""Seconds between two attempts while the device computes."""
+"""Seconds in which the device has to become idle once a judge's worker is frozen. As many pass
+until the next attempt, so that a worker beside other programs loses half of its time at most."""
 
 
 class SharedDevice:
@@ -309,7 +308,7 @@ class SharedDevice:
         while self._probe is not None and self._time_kernel() > most_s:
             now = time.monotonic()
             if now - begin > _IDLING_S:
-                self._next_try = now + _RETRY_S
+                self._next_try = now + _IDLING_S
                 return now - begin
             # Probes of several judges disturb each other.
             time.sleep(random.uniform(0, 2 * _LOOK_S))
