@@ -205,6 +205,7 @@ def run(
     workers
         Number of judges on the CPU, each with its own cores, or on each GPU. Those of a GPU
         share its memory, and only one of them times a kernel at a time, on cores kept for that.
+        Kernels for which the memory does not suffice are judged again alone, which takes longer.
     limit
         Give at most N verdicts: one per kernel and precision.
     contended
