@@ -107,7 +107,8 @@ def test_a_batch_is_stored_whole_or_not_at_all(service: Service, judges: ToldJud
         "POST", "/v1/judgements/batch", {"judgements": [*wanted, {"task": "cube"}]}
     )
     assert refused.status_code == 422
-    assert "judgements[3]: Object missing required field `code`" in refused.json()["error"]["message"]
+    missing = "judgements[3]: Object missing required field `code`"
+    assert missing in refused.json()["error"]["message"]
     assert judges.claim(wait_s=0.3) == []
     views = service.call("POST", "/v1/judgements/batch", {"judgements": wanted}).json()
     for _ in wanted:
