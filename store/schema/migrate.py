@@ -177,9 +177,10 @@ def _plan_migration(
     row = connection.execute(f"SELECT {spelled}").fetchone()
     assert row is not None
     types = dict(zip(written, row, strict=True))
-    words = {
-        word for (word,) in connection.sql("SELECT keyword_name FROM duckdb_keywords()").fetchall()
-    }
+    keywords = connection.execute(
+        "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category != 'unreserved'"
+    ).fetchall()
+    words = {word for (word,) in keywords}
     steps: list[tuple[str, str]] = []
     try:
         for table in catalog.tables.values():
