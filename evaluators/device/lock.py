@@ -29,8 +29,9 @@ _PASSING_S = 0.02
 _LONGEST_SHARE_S = 0.25
 """Seconds that a share lasts before its holder is asked to step aside, at most."""
 _GATHERING_S = 0.5
-"""Seconds in which one that wants a shared device alone waits for a second one, at most."""
+"""Seconds for which a judge that wants to time waits, at most, for another one that does."""
 _LOOK_S = 0.01
+"""Seconds between two looks at a lock."""
 
 log = logging.getLogger(__name__)
 
@@ -52,10 +53,10 @@ class DeviceLock:
 
     A judge that waits for a device holds its turnstile, so that a stream of judges that share the
     device cannot keep one that times waiting forever. Those that time pass it together and take
-    turns, because that all others step aside costs as much as a timing session. Each of them shares
-    the device before it times again, and a share lasts as long as its holder waited for it, up to a
-    quarter of a second, so those that time cannot starve one that shares. Use an instance in one
-    thread. A device that is held can be held shared within that.
+    turns, because making all others step aside takes as long as a timing session. Each of them
+    shares the device before it times again, and a share lasts as long as its holder waited for it,
+    up to a quarter of a second, so those that time cannot starve one that shares. Use an instance
+    in one thread. A device that is held can be held shared within that.
     """
 
     def __init__(
@@ -154,11 +155,10 @@ class DeviceLock:
 
     def _gather(self, stop: float) -> None:
         """Wait while others share the device and none of them waits to have it alone."""
-        while time.monotonic() < stop and self._is_shared() and not self._is_turnstile_taken():
+        while time.monotonic() < stop and not self._is_turnstile_taken():
+            if not any(_is_taken(lock) for _, lock in self.fds):
+                return
             time.sleep(_LOOK_S)
-
-    def _is_shared(self) -> bool:
-        return any(_is_taken(lock) for _, lock in self.fds)
 
     def _release(self) -> None:
         """Release what this process holds, or one with the same descriptors held when it ended."""

@@ -122,11 +122,12 @@ def parse_submission(value: object) -> Submission:
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         hint = "GET /v1/openapi.json describes the fields."
         raise _malformed(store.clean_text(f"{error!s:.200}"), hint) from error
-    texts = {"task": given.task, "device_class": given.device_class or "", "code": given.code}
-    for name, text in (texts | {one.path: one.code for one in given.files or ()}).items():
+    texts = [("task", given.task), ("device_class", given.device_class or "")]
+    texts += [("code", given.code), *((one.path, one.code) for one in given.files or ())]
+    for name, text in texts:
         if text != store.clean_text(text):
             raise _malformed(f"{name} has a NUL character or half of a surrogate pair")
-    assert given.kernel
+    _ = given.kernel  # refuses files that cannot be those of one kernel
     return given
 
 

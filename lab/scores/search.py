@@ -39,7 +39,7 @@ _TEMPLATE = "scored_settings.j2"
 
 @dataclass(frozen=True)
 class Chain:
-    """Attempts at a task, each of which is shown the fastest ones before it."""
+    """Attempts at a task. The prompt of each attempt shows the fastest earlier ones."""
 
     task: GridTask
     draw: int

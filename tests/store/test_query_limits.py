@@ -153,6 +153,11 @@ def test_an_answer_is_cut_by_rows_and_refused_by_size(folder: Path, private_fold
             lake.sql(CROSS, limits=QueryLimits(timeout=0.2)).rows()
 
 
+def test_a_query_has_as_many_threads_as_its_limits_say(folder: Path) -> None:
+    with store.open(str(folder), limits=QueryLimits(threads=1)) as lake:
+        assert lake.run("SELECT current_setting('threads') AS threads").rows() == [{"threads": 1}]
+
+
 def test_errors_keep_their_kind_across_the_process(folder: Path, private_folder: Path) -> None:
     with QueryProcess(str(folder), None) as asked:
         with pytest.raises(UnsafeSQL, match="DROP"):
@@ -181,6 +186,8 @@ def test_user_sql_cannot_change_a_limit(reader: QueryProcess, setting: str) -> N
     ):
         with pytest.raises(FlywheelError):
             reader.ask(statement)
+    with pytest.raises(FlywheelError, match=r"more than 0\.5 GB of memory"):
+        reader.ask("SELECT length(repeat('x', 4000000000))")
 
 
 DEEP = "repeat('{\"a\":', 300000) || '1' || repeat('}', 300000)"

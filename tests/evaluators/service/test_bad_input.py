@@ -110,6 +110,9 @@ BODIES = {
     "no UTF-8": b'{"task": "\xff"}',
     "half a pair": b'{"task": "square", "code": "\\ud800"}',
     "a NUL": b'{"task": "square", "code": "a\\u0000b"}',
+    "a NUL beside a file of any name": json.dumps(
+        GOOD | {"code": "a\0b", "files": [{"path": "code", "code": "x"}]}
+    ).encode(),
     "a number of many digits": b'{"task": "square", "code": "x", "priority": ' + b"9" * 5000 + b"}",
     "no code": json.dumps({"task": "square"}).encode(),
     "empty code": json.dumps(GOOD | {"code": ""}).encode(),
