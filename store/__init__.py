@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from store.writing.bundle import Bundle, conform
     from store.writing.writer import RunRecord, Writer, make_end, make_run, record_run
 
-__version__ = "0.12.0"
+__version__ = "0.13.0"
 
 
 def open(
