@@ -38,6 +38,8 @@ from lab.scores.score import (
 if TYPE_CHECKING:
     import torch
 
+_PART = 16
+"""Prompts whose gradients are computed at once, for which a GPU has to have memory."""
 _SCORE = re.compile(r"^(Kernel \d): \d+\.\d\dx as fast as the module$", re.MULTILINE)
 
 
@@ -91,9 +93,9 @@ def compute_loss(
     outcomes: Mapping[tuple[str, str], float],
     plan: Plan,
     padding: int,
-    step: int,
+    generator: torch.Generator,
 ) -> tuple[torch.Tensor, float]:
-    """Return the loss of a step, and the mean outcome of its attempts.
+    """Return the mean loss of some prompts, and the mean outcome of their attempts.
 
     outcomes: Logarithm of the speedup of each task and setting.
     """
@@ -102,7 +104,6 @@ def compute_loss(
     logs = score_batch(model, [one.prompt for one in questions], trie, padding)
     logs = logs - torch.logsumexp(logs, dim=1, keepdim=True)  # given that the answer is in the grid
     chances = logs.detach().exp().cpu()
-    generator = torch.Generator().manual_seed(plan.seed * 1_000_003 + step)
     drawn = torch.multinomial(chances, plan.group, replacement=True, generator=generator)
     rewards = torch.tensor(
         [
@@ -141,14 +142,21 @@ def train(
             family = names[step % len(names)]
             count = min(plan.prompts, len(by_family[family]))
             chosen = draw.sample(by_family[family], count)
-            loss, outcome = compute_loss(
-                model, chosen, tries[family], outcomes, plan, tokenizer.pad_token_id, step
-            )
-            loss.backward()
+            generator = torch.Generator().manual_seed(plan.seed * 1_000_003 + step)
+            total, outcome = 0.0, 0.0
+            for at in range(0, count, _PART):
+                part = chosen[at : at + _PART]
+                loss, mean = compute_loss(
+                    model, part, tries[family], outcomes, plan, tokenizer.pad_token_id, generator
+                )
+                share = len(part) / count
+                (loss * share).backward()
+                total += loss.item() * share
+                outcome += mean * share
             torch.nn.utils.clip_grad_norm_(model.parameters(), plan.clip)
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
-            values = {"step": step + 1, "family": family, "loss": loss.item(), "outcome": outcome}
+            values = {"step": step + 1, "family": family, "loss": total, "outcome": outcome}
             log.write(json.dumps(values) + "\n")
             log.flush()
             if step + 1 in (5, 50) or step + 1 == plan.steps:

@@ -87,7 +87,7 @@ def score_batch(model: Any, prompts: Sequence[Prompt], trie: Trie, padding: int)
 
     layers, head = models.find_layers(model)
     device = next(model.parameters()).device
-    lengths = torch.tensor([len(one.tokens) for one in prompts])
+    lengths = torch.tensor([len(one.tokens) for one in prompts], device=device)
     text = models.pad([one.tokens for one in prompts], padding)
     count, size, nodes = len(prompts), text.shape[1], len(trie.tokens)
     parents = torch.tensor(trie.parents)
@@ -96,27 +96,23 @@ def score_batch(model: Any, prompts: Sequence[Prompt], trie: Trie, padding: int)
         if parent >= 0:
             path[node] |= path[parent]
     # Tokens of the prompt attend to those before them; nodes to the prompt and to their path.
-    allowed = torch.zeros(count, 1, size + nodes, size + nodes, dtype=torch.bool)
-    allowed[:, :, :size, :size] = torch.ones(size, size, dtype=torch.bool).tril()
-    allowed[:, 0, size:, :size] = (torch.arange(size) < lengths[:, None])[:, None, :]
-    allowed[:, :, size:, size:] = path
-    positions = torch.cat(
-        [
-            torch.arange(size).expand(count, size),
-            lengths[:, None] + torch.tensor(trie.depths)[None, :],
-        ],
-        dim=1,
-    )
+    places = torch.arange(size, device=device)
+    allowed = torch.zeros(count, 1, size + nodes, size + nodes, dtype=torch.bool, device=device)
+    allowed[:, :, :size, :size] = places <= places[:, None]
+    allowed[:, 0, size:, :size] = (places < lengths[:, None])[:, None, :]
+    allowed[:, :, size:, size:] = path.to(device)
+    depths = torch.tensor(trie.depths, device=device)
+    positions = torch.cat([places.expand(count, size), lengths[:, None] + depths], dim=1)
     tokens = torch.cat([text, torch.tensor(trie.tokens).expand(count, nodes)], dim=1)
     with models.autocast(device.type):
         hidden = layers(
             input_ids=tokens.to(device),
-            attention_mask=allowed.to(device),
-            position_ids=positions.to(device),
+            attention_mask=allowed,
+            position_ids=positions,
             use_cache=False,
         ).last_hidden_state
         # Row 0 is the last token of the prompt, row 1 + n is node n.
-        last = hidden[torch.arange(count, device=device), lengths.to(device) - 1]
+        last = hidden[torch.arange(count, device=device), lengths - 1]
         states = torch.cat([last[:, None], hidden[:, size:]], dim=1)
         inner, place = torch.unique(parents + 1, return_inverse=True)
         logits = torch.log_softmax(head(states[:, inner.to(device)]).float(), dim=-1)
