@@ -1,10 +1,10 @@
-"""Prompts with slower kernels, answered by a kernel that measured faster than all of them.
+"""Prompts with slower kernels, answered by the fastest kernel of the task.
 
 The prompt is that of contrastive-batch. The answer follows its protocol: an analysis of the kernels
 shown, the design of the faster kernel, and its code. Analysis and design state facts of the store:
 times, techniques, named constants, the bottleneck of a profile, and the speedup that the change
-bought. A kernel counts as faster if the lower bound of its speedup is at least --margin times the
-upper bound of every exemplar's.
+bought. The lower bound of its speedup is at least --margin times the upper bound of every
+exemplar's.
 """
 
 from __future__ import annotations

@@ -105,7 +105,7 @@ class Improvements(ExemplarOptions):
     """Minimum ratio between the lower bound of the answer's speedup and the upper bound of each
     exemplar's."""
     per_task: int = 4
-    """Maximum number of answers per task."""
+    """Maximum number of rows per task: its fastest kernel, each time beside other exemplars."""
     strategy: Literal["bucket", "island", "random", "top"] = "bucket"
     """How exemplars are drawn among the slower kernels; as in contrastive-batch."""
     device: str | None = None

@@ -86,7 +86,9 @@ def test_the_answer_is_faster_than_all_shown_by_the_margin_between_bounds(
     }
     found = rows_of(make_job(lake, improvement_pairs, margin=1.2, per_task=9, strategy="random"))
     names = {kernel: name for name, kernel in known_ids.kernels.items()}
-    assert {names[row["kernel_id"]] for row in found} == {"relu.c", "relu.d", "sigmoid.c"}
+    assert {names[row["kernel_id"]] for row in found} == {"relu.d", "sigmoid.c"}
+    shown = [frozenset(row["exemplar_kernel_ids"]) for row in found]
+    assert len({*shown}) == len(shown) > 2
     for row in found:
         assert len(row["exemplar_kernel_ids"]) == 2
         assert row["kernel_id"] not in row["exemplar_kernel_ids"]
@@ -116,17 +118,19 @@ def test_the_same_snapshot_gives_the_same_bytes(lake, make_job) -> None:
 
 
 @pytest.mark.slow
-def test_only_kernels_of_the_policy_are_answers(rows: Rows, lake_of, make_job, rows_of) -> None:
+def test_the_answer_is_the_fastest_kernel_or_that_of_the_policy(
+    rows: Rows, lake_of, make_job, rows_of
+) -> None:
     relu = rows.task("relu", family="pointwise", split="train")
     for name, ms in (("a", 1.6), ("b", 0.8), ("c", 0.4)):
-        add_timed(rows, relu, code_of("relu", name), [ms] * 9)
-    own = add_timed(rows, relu, code_of("relu", "d"), [0.2] * 9, policy="student")
+        add_timed(rows, relu, code_of("relu", name), [ms] * 9, policy="student")
+    best = add_timed(rows, relu, code_of("relu", "d"), [0.2] * 9)
+    own = rows.tables["kernels"][-2]["kernel_id"]
     lake = lake_of(rows)
-    assert len(rows_of(make_job(lake, improvement_pairs))) == 2
+    assert {row["kernel_id"] for row in rows_of(make_job(lake, improvement_pairs))} == {best}
     for who in ({"policy": "student"}, {"round": 1}):
-        assert [row["kernel_id"] for row in rows_of(make_job(lake, improvement_pairs, **who))] == [
-            own
-        ]
+        [row] = rows_of(make_job(lake, improvement_pairs, **who))
+        assert row["kernel_id"] == own
 
 
 @pytest.mark.parametrize(
@@ -158,7 +162,7 @@ def test_the_command_previews_writes_and_records_lineage(
     assert "margin | 1.1 between interval bounds" in (folder / "README.md").read_text("utf-8")
     with store.open(lake_url) as opened:
         held = opened.sql("SELECT task_id, kernel_ids FROM dataset_rows").rows()
-    assert len(held) == 3
+    assert len(held) == 4
     assert {row["task_id"] for row in held} <= {known_ids.relu, known_ids.sigmoid}
     kernels = known_ids.kernels
     never = {kernels["cheat"], kernels["wrong"], kernels["cumsum.c"], kernels["zeros_like.a"]}

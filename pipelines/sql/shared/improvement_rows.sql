@@ -1,6 +1,6 @@
 -- One row per improvement: the exemplars in the order shown, then the faster kernel, with facts.
 -- The order is drawn by a hash, as in contrastive-batch. A draw with fewer exemplars than asked for
--- is left out. gain is the lower end of the interval of the ratio between the answer and the
+-- is left out, and so is one that shows the kernels of an earlier one. gain is the lower end of the interval of the ratio between the answer and the
 -- fastest exemplar. Facts are what the newest extractor sees in a kernel, its measured time, and
 -- the bottleneck that dominates in its newest profile on the device that the row speaks of, at the
 -- workload of its score where there is one; pulled profiles count only for a kernel without an own
@@ -80,6 +80,10 @@ gathered AS (
             AND evaluations.task_id = facts.task_id
     GROUP BY winners.pair_id, winners.task_id, winners.kernel_id, winners.turn
     HAVING count(*) = $exemplars
+    -- Draws of a task that show the same kernels are one row.
+    QUALIFY row_number() OVER (
+        PARTITION BY winners.task_id, list_sort(list(facts.kernel_id)) ORDER BY winners.turn
+    ) = 1
 )
 SELECT
     gathered.task_id,

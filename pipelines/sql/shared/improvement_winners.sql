@@ -1,7 +1,8 @@
--- One row per improvement to teach: a kernel that measured faster than enough others of its task.
+-- One row per prompt to write: the fastest kernel of its task, if it is faster than enough others.
 -- A kernel is faster than another where the lower end of the interval of their ratio, low of the one
--- by reach of the other (scores_measured.sql), is at least $margin. The kernels of a task take turns in an order drawn by a hash.
--- With $policy or $round, only kernels that such a policy wrote are winners.
+-- by reach of the other (scores_measured.sql), is at least $margin. The fastest one has the highest
+-- lower end. A task has $per_task rows, whose prompts draw their exemplars separately.
+-- With $policy or $round, the fastest of the kernels that such a policy wrote is taken.
 -- `eligible` (task_id, kernel_id, low, reach) is defined.
 WITH placed AS (
     SELECT
@@ -34,17 +35,20 @@ winners AS (
                     AND ($round IS NULL OR policies.round = $round)
             )
         )
+),
+fastest AS (
+    SELECT task_id, kernel_id, low
+    FROM winners
+    QUALIFY row_number() OVER (PARTITION BY task_id ORDER BY low DESC, kernel_id) = 1
 )
 SELECT
-    concat_ws(':', task_id, kernel_id) AS pair_id,
+    concat_ws(':', task_id, kernel_id, turn) AS pair_id,
     task_id,
     kernel_id,
     low,
-    row_number() OVER (
-        PARTITION BY task_id
-        ORDER BY
-            md5_number_lower(concat_ws(':', $seed, 'winner', task_id, kernel_id)), kernel_id
-    ) AS turn
-FROM winners
-QUALIFY turn <= $per_task
+    turn
+FROM (
+    SELECT *, unnest(range(1, CAST($per_task AS BIGINT) + 1)) AS turn
+    FROM fastest
+)
 ORDER BY turn, md5_number_lower(concat_ws(':', $seed, 'task', task_id)), task_id
