@@ -44,8 +44,8 @@ class Config:
     baseline: Baseline = "eager"
     """Baseline of the speedups."""
     clock: Clock | None = None
-    """Clock of the speedups (default: the clock that ranks: gpu on a GPU, throughput on a
-    processor). Published speedups have no clock."""
+    """Clock of the speedups (default: the clock that ranks: gpu on a GPU, throughput on a CPU).
+    Published speedups have no clock."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:

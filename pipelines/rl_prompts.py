@@ -1,4 +1,4 @@
-"""Prompts for reinforcement learning without exemplars: the task and the protocol of the answer.
+"""Prompts for reinforcement learning without exemplars: the task and the form of the answer.
 
 The prompts are those of contrastive-batch without kernels, so the same parser reads the answers.
 """

@@ -4,8 +4,9 @@ The dataset is a list of tasks (rl-prompts). Before each step, the prompts get t
 Each answer is stored, judged and rewarded within the step, so the next step can show it. --strategy
 replaces the exemplars for an ablation.
 
-CUDA-L1 publishes two exemplars per prompt and k = 1.5. Group size, clipping of the ratio, weight of
-the KL term, temperature and bucket width are not published; the defaults are our choice.
+CUDA-L1 publishes two exemplars per prompt and rewards clipped at k = 1.5. It does not publish group
+size, clipping of the ratio, weight of the KL term, temperature and bucket width; the defaults are
+our choice.
 """
 
 from __future__ import annotations

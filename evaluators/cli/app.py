@@ -394,11 +394,11 @@ def reproduce(
 ) -> None:
     """Judge the kernel of a receipt again here, and say whether this machine agrees.
 
-    The same bytes are judged with the options of the receipt, in the sandbox; nothing is stored.
-    Limits of time and memory are the usual ones of `evaluators check`. The interval of a difference
-    has the errors of both machines. Exit codes: 0 agrees; 3 differs in a verdict, or in the speedup
-    over eager by the clock that ranks, or the receipt does not hold; 1 cannot be compared. On
-    another device model only verdicts decide.
+    Judges the same bytes with the options of the receipt, in the sandbox, and stores nothing.
+    Limits of time and memory are the defaults of `evaluators check`. The interval of a difference
+    includes the errors of both machines. Exit codes: 0 agrees; 3 differs in a verdict, or in the
+    speedup over eager by the clock that ranks, or the receipt does not hold; 1 cannot be compared.
+    On another device model, only verdicts decide.
 
     Examples:
       evaluators reproduce receipt.json --code kernel.py --task task.py
@@ -911,7 +911,7 @@ def doctor(
     Parameters
     ----------
     limits
-        List the kinds of tasks and kernels that the judge cannot judge instead. A verdict that
+        Instead, list the kinds of tasks and kernels that the judge cannot judge. A verdict that
         refuses one names its limit.
     """
     if limits:
@@ -1231,7 +1231,7 @@ def findings(
 
 @app.command
 def quarantine(identity: str, /, *, why: str, common: Common = _DEFAULT) -> None:
-    """Confirm a finding, or report a kernel. No new dataset contains the kernel.
+    """Confirm a finding, or report a kernel: new datasets and rankings leave the kernel out.
 
     Examples:
       evaluators quarantine 72765f --why "returns the answer of its first call"
@@ -1282,7 +1282,7 @@ def withdraw(
     Parameters
     ----------
     yes
-        Withdraw what is listed without a question.
+        Withdraw the listed verdicts without asking.
     """
     from evaluators.audit import sweep
 

@@ -425,7 +425,8 @@ def compare(
         Count only the first N attempts of each author at each task; the best kernel of more
         attempts is faster by chance.
     resolution
-        Difference to plan for, such as 5% or 0.05: what finds it in 80 % of cases?
+        Difference to plan for, such as 5% or 0.05. The command prints how many more tasks or
+        sessions would find it in 80 % of cases.
     format
         Format of the result. csv has the pairs; json has everything.
     """
@@ -626,7 +627,7 @@ def verify(
     """Check a receipt: compute its figures again from its samples, and say what is not checked.
 
     Needs no lake. Exits with 3 if anything does not hold: a changed byte, a figure that does not
-    follow from the samples, another code or task, a signature of somebody else.
+    follow from the samples, a different code or task, or a signature by someone else.
 
     Examples:
       store verify receipt.json
@@ -866,7 +867,7 @@ import_app = CommandApp(
     Examples:
       store import starter
       store import kernels ./my-kernels
-      store import kernelbench ./KernelBench --tag kernelbench
+      store import kernelbench ./KernelBench --revision v0.1 --tag kernelbench
       store import detect ./downloads/submissions.parquet
     """,
 )
@@ -1135,7 +1136,7 @@ def check(
     Parameters
     ----------
     full
-        Read everything again, whatever was checked before.
+        Read everything again, including what was checked before.
     """
     from store.upkeep import integrity
 
@@ -1178,7 +1179,7 @@ def compact(
         First list data files that the catalog does not know, as failed commits leave them, and
         delete those that are more than two days old if you agree.
     yes
-        Delete them without a question.
+        Delete them without asking.
     """
     from store.upkeep import maintenance
 
@@ -1233,10 +1234,10 @@ def expire(
 ) -> None:
     """Forget old snapshots, except the newest, tagged and cited ones, or delete a run's tokens.
 
-    A snapshot is cited by a dataset, run or generation that was read from it. Rows of the newest
-    snapshot always stay, except that --tokens deletes the rows of `rollout_tokens` of one run.
-    Disk space is not freed at once: `store compact` and `store expire` delete files that no
-    snapshot needs, once they are a day old.
+    A dataset, run or attempt cites the snapshot that it was read from. Rows of the newest snapshot
+    always stay, except that --tokens deletes the rows of one run in `rollout_tokens`. Disk space is
+    not freed at once: `store compact` and `store expire` delete files that no snapshot needs, once
+    they are a day old.
 
     Examples:
       store expire --older-than-days 30 --dry-run
@@ -1249,8 +1250,8 @@ def expire(
         Forget snapshots that are more than N days old.
     tokens
         Delete token ids, masks and log-probabilities of this run: its name, or the first characters
-        of its id. Its attempts, rewards and metrics stay. A tag, or a dataset with kernels of the
-        run, keeps the tokens of its snapshot, so nothing is deleted while there is one.
+        of its id. Its attempts, rewards and metrics stay. Nothing is deleted while a tag, or a
+        dataset with kernels of the run, names a snapshot that has these tokens.
     dry_run
         Print what would expire; change nothing.
     """
@@ -1323,8 +1324,8 @@ def restore(backup: Path, /, *, common: Common = COMMON) -> None:
     """Put a backup in the place of a lake whose catalog is missing or cannot be read.
 
     Data files that are still there stay. The damaged catalog is kept beside the new one. Rows that
-    were committed after the backup are lost. A lake that can be opened is not replaced; a backup
-    can also be read where it is, with --lake.
+    were committed after the backup are lost. The command never replaces a lake that can be opened.
+    To read a backup where it is, pass its folder as --lake.
 
     Examples:
       store restore /mnt/backup/lake

@@ -1,10 +1,10 @@
 """Agent sessions and multi-turn attempts in ATIF-v1.8, as Harbor and its tools read them.
 
-Each session, with its subagents, is a trajectory.json in a folder of its own, and so is each
-trajectory of several attempts that is no session. Token ids and log-probabilities are in `metrics`.
-What ATIF has no field for is in `extra`, under "kernel-flywheel", from where `store import atif`
-reads it: it gives the same sessions, steps and calls. Their ids differ, and a session without a
-name gets its id as a name.
+Writes one folder with a trajectory.json for each session with its subagents, and for each
+trajectory of several attempts outside of sessions. Token ids and log-probabilities are in
+`metrics`. What ATIF has no field for is in `extra`, under "kernel-flywheel", so `store import atif`
+gives the same sessions, steps and calls. Their ids differ, and a session without a name gets its id
+as a name.
 """
 
 from __future__ import annotations

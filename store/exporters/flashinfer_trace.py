@@ -1,8 +1,8 @@
 """A flashinfer-trace dataset: definitions, solutions, workloads and traces of measured kernels.
 
-The only input of a definition is a seed: its reference makes the module and the inputs from it as
-the task does, and a solution does the same with its own module, both at the first call alone. Times
-that flashinfer-bench measures therefore leave it out, as the times in our traces do.
+The only input of a definition is a seed. At their first call, the reference and each solution make
+their module and the inputs from it, as the task does. The times that flashinfer-bench measures, and
+those in the traces, are of later calls.
 """
 
 from __future__ import annotations

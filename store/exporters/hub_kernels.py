@@ -2,8 +2,8 @@
 
 Writes a folder for each task that has a kernel with a speedup over eager whose lower bound is above
 1. `kernels.get_local_kernel` opens it, and `get_kernel` does so once it is uploaded. A winner is
-chosen at call time by device and shape; calls that were not judged run the task's own code. Only
-equivalent kernels with a license leave, none that is withheld or of a trivial task.
+chosen at call time by device and shape; calls that were not judged run the task's own code. Leaves
+out kernels without a license, withheld or not equivalent kernels, and trivial tasks.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `SFTTrainer` reads input_ids and labels, which are -100 where a token is not in the loss. A
 `rollout_func` of `GRPOTrainer` returns prompt_ids, completion_ids, logprobs and env_mask. prompt
-and completion are the messages. `load_dataset(FOLDER)` opens the folder. Left out are rollouts of
-test tasks, and those that have or show a kernel that no dataset may contain.
+and completion are the messages. `load_dataset(FOLDER)` opens the folder. Leaves out rollouts of
+test tasks, and rollouts that have or show a kernel that no dataset may contain.
 """
 
 from __future__ import annotations

@@ -2,8 +2,8 @@
 
 `RLHFDataset` reads data_source, prompt, reward_model and extra_info, and hands the others to the
 agent loop: prompt_ids, response_ids, response_mask, response_logprobs, reward_score and num_turns
-are fields of its `AgentLoopOutput`. Left out are rollouts of test tasks, those that have or show a
-kernel that no dataset may contain, and those whose prompt is stored without its text.
+are fields of its `AgentLoopOutput`. Leaves out rollouts of test tasks, rollouts that have or show a
+kernel that no dataset may contain, and rollouts whose prompt is stored without its text.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ trajectory gets a row in `sessions`, with its steps in `session_steps` and its t
 was observed, in `tool_calls`. Each kernel that the agent writes, and each answer with token ids or
 log-probabilities, is an attempt that continues the one before it. Steps that are copied from an
 earlier trajectory are left out, and embedded subagents are sessions of their own. The trial's
-result.json or else its folder names the task. What the verifier says there, in reward.json or in
-reward.txt becomes claims on the last attempt with a kernel, with the end of its output.
+result.json, or else its folder, names the task. The verifier's figures in result.json, reward.json
+or reward.txt become claims on the last attempt with a kernel, with the end of its output.
 """
 
 from __future__ import annotations

@@ -2,9 +2,9 @@
 
 Takes no path. Each family (store/generated/*.py) draws tasks from the seed. The same seed gives the
 same bytes, and a larger count continues where a smaller one stopped. Every task has correct kernels
-of different speed in PyTorch, C, Triton and CUDA, and some wrong ones by the policy teacher-wrong.
-Whole families are in the test split. With --held-out, tasks of any family are a test side of their
-own: their family is called NAME:held-out.
+of different speed in PyTorch, C, Triton and CUDA, and some wrong ones by the author teacher-wrong.
+Whole families are in the test split. With --held-out, tasks of any family go to the test split
+under a family of their own, NAME:held-out.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ class Config:
     kernels: Literal["all", "cpu", "cuda", "none"] = "all"
     """Import the teacher's kernels for these devices."""
     steps: int | None = None
-    """Only tasks with this number of elementwise steps (families tuned_rows, tuned_columns,
+    """Make only tasks with this number of elementwise steps (families tuned_rows, tuned_columns,
     tuned_transpose and tuned_window)."""
     held_out: bool = False
     """Put the tasks into the test split, as held-out tasks of their families. Tasks that the lake
-    has on another side are skipped."""
+    has in another split are skipped."""
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:

@@ -1,7 +1,7 @@
 """Tasks of KernelBench: a checkout (KernelBench/level1/12_Name.py) or the Hub dataset's Parquet.
 
 --revision is required, because tasks of one name differ between revisions of the benchmark. Each
-level folder or Parquet file is stored as one bundle, without files that are no tasks.
+level folder or Parquet file is stored as one bundle; files that are not tasks are left out.
 """
 
 from __future__ import annotations

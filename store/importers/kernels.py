@@ -3,8 +3,7 @@
 The folder has either tasks/NAME.py with the candidates in kernels/NAME/, or one task.py with its
 candidates beside it. A candidate is a file CANDIDATE.py, .cu or .cpp, or a folder CANDIDATE/ with
 kernel.py and further files (.cu, .cpp, .h …). Tasks are in KernelBench's format, and candidates
-define ModelNew, or another entry point by the rule of `store.code.entry_points`. Each task is
-stored as one bundle.
+define ModelNew or another entry point (see --entry-point). Each task is stored as one bundle.
 """
 
 from __future__ import annotations

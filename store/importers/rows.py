@@ -1,11 +1,11 @@
 """Rows of task, code and reward in a JSON Lines, CSV, Parquet or Arrow file.
 
-Reads the columns task and code and, where they are there, reward, prompt, model and step. `--map
+Reads the columns task and code and, if there are any, reward, prompt, model and step. `--map
 task=problem_id` reads a column of another name. A task is the name, the id or the text of one that
-the lake has. The code is stored as it is. A reward becomes a row of a rule with the name of its
-column, version 0, because the file does not state the code that computed it. A row that cannot be
-read, or whose task the lake lacks, is left out and named with its place; the others are stored, and
-the exit code is 0 if there are any.
+the lake has. The code is stored as it is. A reward is stored under a rule with the name of its
+column and version 0, because the file does not contain the code that computed it. Rows that cannot
+be read, or whose task the lake lacks, are left out and named with their place. The exit code is 0
+if any row is stored.
 """
 
 from __future__ import annotations

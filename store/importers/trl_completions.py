@@ -2,11 +2,11 @@
 
 Reads the columns step, prompt, completion (texts or messages), one for each reward function, and
 advantage. Completions are parsed for kernels, and messages for tool calls that write one; several
-messages become a session. Rewards become rows of a rule with the name of their column, version 0,
-because the files do not state the code that computed them. The files do not say which columns are
-rewards either: whole numbers, and names that end in a unit or a measure, such as kernel_ms, become
-claims, unless --rewards names the rewards. The task of a row is its column task_id, the task of its
-prompt if the lake has it, or the task that --task names. Rows without a task are left out.
+messages become a session. Rewards are stored under a rule with the name of their column and version
+0, because the files do not contain the code that computed them. Unless --rewards names the rewards,
+columns of whole numbers and columns whose name ends in a unit or a measure, such as kernel_ms,
+become claims. The task of a row is its column task_id, the task of its prompt if the lake has it,
+or the task that --task names. Rows without a task are left out.
 """
 
 from __future__ import annotations

@@ -85,7 +85,7 @@ class OfRun:
     """Options of exporters that write what runs have sampled."""
 
     run: str | None = None
-    """Write the rows of this run alone: its name, or the first characters of its id."""
+    """Write only the rows of this run: its name, or the first characters of its id."""
 
 
 def write_rollouts(lake: Lake, folder: Path, config: OfRun, columns: str) -> dict[str, int]:
