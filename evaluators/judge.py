@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from evaluators.judging.case import Case, Config, Precision
 from evaluators.judging.case_result import (
+    SHORTAGE,
     CaseResult,
     KnownVerdict,
     build_shared_columns,
@@ -184,11 +185,12 @@ def _judge_beside_others(case: Case, bench: Bench, config: Config, result: CaseR
             _judge_sessions(case, bench, config, result)
             return
         notes = [*notes_before, f"judged again alone: {shortage}"]
-        vars(result).update(vars(CaseResult(notes=notes)))
+        lost = {SHORTAGE: round(time.perf_counter() - begin, 4)}
+        vars(result).update(vars(CaseResult(notes=notes, parts_s=lost)))
         # The system may have ended a compiler of the builder, too.
         _judge_sessions(replace(case, build=None), bench, config, result)
 
-    notes_before = list(result.notes)
+    notes_before, begin = list(result.notes), time.perf_counter()
     _try_alone_if_short(bench, attempt)
 
 

@@ -157,6 +157,8 @@ def print_tally(tally: Tally, devices: str) -> None:
             f"{echo.count_nouns(tally.unranked, 'kernel')} {do} not rank by any clock."
             ' store query "FROM unranked_sessions" says why.'
         )
+    if tally.shortages.are_frequent:
+        echo.print_note(str(tally.shortages))
     echo.print_result(str(tally))
 
 

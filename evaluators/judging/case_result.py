@@ -26,6 +26,8 @@ LOG_LIMIT = 32 * 1024
 """Characters of a row's log, at most."""
 _COMPARED = ("correct", "incorrect", "rejected")
 """Statuses of kernels whose answers were compared."""
+SHORTAGE = "shortage"
+"""Part of a judgment that began beside other judges and lacked memory: that try, and the wait."""
 _FIGURES = ("max_abs_error", "max_scaled_error", "rel_l2_error")
 TimePart: TypeAlias = Callable[[AbstractContextManager[Hold] | None], AbstractContextManager[Hold]]
 """Times a block that holds a device, if one is given."""

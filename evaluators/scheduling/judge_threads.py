@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from evaluators.judging.case import Case
+from evaluators.judging.case_result import SHORTAGE
 from evaluators.scheduling.contract import ConfirmWin, Tables
 from evaluators.scheduling.prebuild import Builder
 from store.commandline.escape import quote_name
@@ -28,6 +29,8 @@ log = logging.getLogger(__name__)
 
 _PAUSE_S = 0.02  # between an empty batch and the next one
 _TRIES = 2
+_FEWEST_SHORTAGES = 3
+_SHORT_SHARE = 0.1
 _FAILURES = ("incorrect", "rejected", "timeout", "crash", "compile_error")
 
 
@@ -75,6 +78,37 @@ class JudgedCase:
     """The last failure of the judge process, where there are no rows."""
     unfit: HostUnfit | None = None
     """What the host lacks for the kernel, which stays pending without a row."""
+
+
+@dataclass
+class Shortages:
+    """How many kernels lacked memory beside other judges, and were judged again alone.
+
+    For each of them, all other judges of the device end their workers and start new ones.
+    """
+
+    kernels: int = 0
+    judged: int = 0
+    _is_told: bool = False
+
+    def count(self, tables: Tables) -> None:
+        """Add the rows of one case; warn once, when shortages become frequent."""
+        self.judged += 1
+        self.kernels += f'"{SHORTAGE}":' in (tables["evaluations"][0].get("parts_s") or "")
+        if self.are_frequent and not self._is_told:
+            self._is_told = True
+            log.warning("%s", str(self))
+
+    @property
+    def are_frequent(self) -> bool:
+        """Whether they slow a run down."""
+        return self.kernels >= _FEWEST_SHORTAGES and self.kernels >= _SHORT_SHARE * self.judged
+
+    def __str__(self) -> str:
+        return (
+            f"{self.kernels} of {self.judged} kernels lacked memory beside other judges and were"
+            " judged again alone, which slows all judges down: use fewer --workers"
+        )
 
 
 @dataclass(eq=False)

@@ -23,7 +23,7 @@ from evaluators.device.placement import select_alike
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract, ray_cluster
 from evaluators.scheduling.cases import choose_leaders, read_cases
-from evaluators.scheduling.judge_threads import judge_cases
+from evaluators.scheduling.judge_threads import Shortages, judge_cases
 from evaluators.scheduling.judges.process import start_judges
 from evaluators.scheduling.run import append_result, open_judges, record_evaluation
 from store import read_sql
@@ -110,6 +110,7 @@ class Pool:
         self._waiting: dict[Pair, Future[Verdict]] = {}
         self._lock = threading.Lock()
         self._closing = threading.Event()
+        self._shortages = Shortages()
         self._stack = ExitStack()
 
     def __enter__(self) -> Self:
@@ -247,6 +248,7 @@ class Pool:
                         }
                         continue
                     tables = append_result(self._writer, self._evaluator, self.run_id, result)
+                    self._shortages.count(tables)
                     evaluation = tables["evaluations"][0]
                     if evaluation["status"] == "evaluator_error":
                         faults[pair] = evaluation

@@ -24,7 +24,13 @@ from evaluators.judging.case import Case
 from evaluators.scheduling import answers
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.contract import Evaluator, Tables, find_confirm_win, name_of
-from evaluators.scheduling.judge_threads import Judge, JudgedCase, StartedJudge, judge_cases
+from evaluators.scheduling.judge_threads import (
+    Judge,
+    JudgedCase,
+    Shortages,
+    StartedJudge,
+    judge_cases,
+)
 from evaluators.scheduling.judges.process import JudgeProcess
 from evaluators.scheduling.prebuild import Builder
 from evaluators.worker.build_cache import Builds, default_root
@@ -254,6 +260,7 @@ class Tally:
     """Kernels whose session shared its host with other work."""
     unranked: int = 0
     """Other kernels without a session that ranks by any clock."""
+    shortages: Shortages = field(default_factory=Shortages)
     held_by_others: int = 0
     """Kernels that other runs are judging."""
     unfit: dict[str, int] = field(default_factory=dict[str, int])
@@ -263,6 +270,7 @@ class Tally:
     def count(self, tables: Tables) -> None:
         """Add the rows of one case."""
         evaluation = tables["evaluations"][0]  # those after it are of other shapes
+        self.shortages.count(tables)
         self.evaluations += 1
         self.shapes += len(tables["evaluations"]) - 1
         self.timings += len(tables["timings"])

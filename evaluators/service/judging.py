@@ -22,7 +22,13 @@ from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.cases import read_cases
 from evaluators.scheduling.contract import Tables
-from evaluators.scheduling.judge_threads import Judge, JudgedCase, StartedJudge, judge_cases
+from evaluators.scheduling.judge_threads import (
+    Judge,
+    JudgedCase,
+    Shortages,
+    StartedJudge,
+    judge_cases,
+)
 from evaluators.scheduling.pool import make_verdict, select_verdicts
 from evaluators.scheduling.prebuild import Builder
 from evaluators.scheduling.run import (
@@ -180,7 +186,7 @@ class _Session:
         devices = {judge.row["device_id"]: judge.row for judge in self._judges}
         self.queue.release(self.device_class)
         self.queue.add_devices(list(devices.values()))
-        confirm_win = contract.find_confirm_win(self._evaluator)
+        confirm_win, shortages = contract.find_confirm_win(self._evaluator), Shortages()
         try:
             for result in judge_cases(
                 self._read_batches(), self._judges, self._builders, confirm_win
@@ -197,6 +203,8 @@ class _Session:
                 if result.tables is None:
                     unfit = result.unfit is not None
                     answer |= {"fault": result.fault[:2000], "is_lost": True, "unfit": unfit}
+                else:
+                    shortages.count(result.tables)
                 self.queue.answer(judgement_id, answer)
                 self._held.remove(judgement_id)
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -169,6 +170,7 @@ def test_a_case_that_lacks_memory_beside_another_judge_is_judged_again_alone(
     row = judge_beside(sharing_bench, right_candidate, task)
     assert row["status"] == "correct", row
     assert "judged again alone" in row["log"]
+    assert json.loads(row["parts_s"])["shortage"] > 0
     # It has the memory until another judge waits for it.
     assert sharing_bench.has_memory_alone
     waiting = Neighbour.__new__(Neighbour)

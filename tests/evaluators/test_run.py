@@ -641,3 +641,26 @@ def test_a_run_says_how_many_kernels_do_not_rank(capsys: pytest.CaptureFixture[s
         tally.count(rows)
     cli.print_tally(tally, "CPU")
     assert "1 kernel does not rank by any clock" in capsys.readouterr().err
+
+
+def test_a_run_says_once_that_many_kernels_were_judged_again_alone(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    tally = run_module.Tally()
+
+    def count(number: int, **parts_s: float) -> None:
+        row = {"status": "correct", "parts_s": json.dumps({"verdict": 1.0, **parts_s})}
+        for _ in range(number):
+            tally.count({"evaluations": [row], "timings": []})
+
+    count(2, shortage=4.5)
+    assert not caplog.records  # two may be chance
+    count(9)
+    count(2, shortage=4.5)
+    [record] = caplog.records
+    assert "3 of 12 kernels lacked memory" in record.getMessage()
+    cli.print_tally(tally, "CPU")
+    assert "4 of 13 kernels lacked memory" in capsys.readouterr().err
+    count(40)
+    cli.print_tally(tally, "CPU")
+    assert "lacked memory" not in capsys.readouterr().err
