@@ -44,8 +44,10 @@ KEYS = (
     *("prompt", "completion", *TOKEN_LISTS, "advantage", "reward", "task", "group", "sample"),
     *("step", "policy", *_OF_TRAINING, "finish_reason", "sampling", "id", "license"),
 )
-_ROLES = {"developer": "system", "function": "tool"} | {
-    role: role for role in ("system", "user", "assistant", "tool")
+_ROLES = {role: role for role in ("system", "user", "assistant", "tool")} | {
+    **{"developer": "system", "function": "tool"},  # OpenAI
+    **{"human": "user", "ai": "assistant"},  # LangChain
+    **{"gpt": "assistant", "model": "assistant"},  # ShareGPT, Gemini
 }
 _LARGEST = float(np.finfo(np.float32).max)
 _ROUNDING = 1e-3
@@ -384,6 +386,9 @@ class _RolloutRows:
             raise self.refuse(key, f"is {type(value).__name__}, no text and no list of messages")
         read: list[dict[str, Any]] = []
         for at, message in enumerate(cast("Sequence[Any]", messages)):
+            if isinstance(message, Mapping) and "from" in message and "role" not in message:
+                # ShareGPT
+                message = {**message, "role": message["from"], "content": message.get("value")}
             role = message.get("role") if isinstance(message, Mapping) else None
             if not isinstance(role, str) or role not in _ROLES:
                 said = f"role is {role!a:.40}" if isinstance(message, Mapping) else "is no dict"

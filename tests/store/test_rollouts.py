@@ -167,6 +167,23 @@ def test_messages_are_a_session_whose_attempts_are_its_turns(tmp_path: Path) -> 
     assert calls == [{"tool": "add", "arguments": '{"a": 1}', "result": "2"}] * 2
 
 
+def test_roles_have_the_names_of_other_programs() -> None:
+    sharegpt = {
+        "prompt": [{"from": "system", "value": "s"}, {"from": "human", "value": "2?"}],
+        "completion": [{"from": "gpt", "value": "two"}],
+    }
+    langchain = {
+        "prompt": [{"role": "developer", "content": "s"}, {"role": "human", "content": "2?"}],
+        "completion": {"role": "ai", "content": "two"},
+    }
+    gemini = {"completion": [{"role": "model", "content": "two"}]}
+    tables = make_rollout_rows(ORIGIN, [sharegpt, langchain, gemini])
+    [prompt] = [row for row in tables["prompts"] if row["messages"] != "[]"]
+    shown = [{"role": "system", "content": "s"}, {"role": "user", "content": "2?"}]
+    assert json.loads(prompt["messages"]) == shown
+    assert [row["completion"] for row in tables["generations"]] == ["two"] * 3
+
+
 _LOGPROB = st.floats(-100, 0, width=32)
 
 
@@ -244,6 +261,7 @@ def test_every_token_comes_back_bit_by_bit(tmp_path: Path) -> None:
         ({"prompt": 3}, "prompt is int, no text and no list of messages"),
         ({"completion": [{"role": "robot", "content": "x"}]}, r"completion\[0\] role is 'robot'"),
         ({"completion": [{"role": ["user"], "content": "x"}]}, r"completion\[0\] role is \['user"),
+        ({"completion": [{"from": "robot", "value": "x"}]}, r"completion\[0\] role is 'robot'"),
         ({"completion": ["x"]}, r"completion\[0\] is no dict"),
         (
             {"completion": [{"role": "assistant", "tool_calls": ["x"]}]},
