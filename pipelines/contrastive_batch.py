@@ -28,6 +28,7 @@ from pipelines.selection.scores import (
     place,
 )
 from pipelines.selection.tasks import select_tasks
+from store.commandline.escape import escape_terminal
 from store.dossier.pages import find_task
 from store.errors import EmptyDataset
 
@@ -155,8 +156,6 @@ def explain(lake: store.Lake, config: Config, request: Request, task: str) -> Re
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
-
-    from store.commandline.escape import escape_terminal
 
     found = find_task(lake, task)
     task_id, name = found["task_id"], found["name"]

@@ -53,7 +53,9 @@ from store.errors import (
     SandboxFailed,
     UnknownName,
 )
+from store.mcp import serving
 from store.mcp.serving import Address, AgentLimits
+from store.schema.clocks import RESOLVED
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
@@ -757,10 +759,9 @@ def mcp(
     """
     from evaluators.scheduling.pool import Pool
     from evaluators.submissions.attempts import JudgeTools
-    from store.mcp.serving import READING_ROOMS, build_server, serve
 
     def build(desk: LakeTools) -> MCPServer[Any]:
-        return build_server(desk, (*READING_ROOMS, contract.ROOM))
+        return serving.build_server(desk, (*serving.READING_ROOMS, contract.ROOM))
 
     def make_pool() -> Pool:
         return Pool(common.lake, device, config, evaluator=evaluator, workers=workers)
@@ -772,7 +773,7 @@ def mcp(
         make_pool,
         {"evaluator": evaluator, "device": device, "config": dataclasses.asdict(config)},
     )
-    serve(desk, build, address)
+    serving.serve(desk, build, address)
 
 
 @dataclass(frozen=True)
@@ -967,7 +968,6 @@ def _describe_clocks(judge: JudgeProcess) -> list[dict[str, Any]]:
 
     judge: A process of the evaluator `judge` with `_CLOCK_CONFIG`.
     """
-    from store.schema.clocks import RESOLVED
 
     def describe(what: str, holds: bool, state: str) -> dict[str, Any]:
         follows = None if holds else "a kernel of 0.1 ms has a bound for a time, or none"

@@ -10,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
 
 import torch
+from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
@@ -210,8 +211,6 @@ def iterate_algorithms(
         for library in ("cublas", "cublaslt"):
             yield _call_with(choose, library, choose())
     if "attention" in kinds:
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
         yield sdpa_kernel(SDPBackend.MATH)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from cyclopts import Parameter
 
+import store
 from pipelines.contract import Request
 from pipelines.rendering.messages import template_hash
 from pipelines.selection.queries import OURS, OWN
@@ -93,7 +94,6 @@ def _make_command(one: Member) -> Callable[..., None]:
         format: Format = "table",
         common: Common = _DEFAULT,
     ) -> None:
-        import store
         from pipelines.datasets.job import Job, make_counter
 
         if name is not None and not re.fullmatch(r"[A-Za-z0-9][\w.-]*", name):

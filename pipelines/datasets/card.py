@@ -7,6 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import yaml
+
 from pipelines.rendering.messages import render
 from store.hub import viewer
 
@@ -22,7 +24,6 @@ def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) 
     """Write README.md and recipe.json into a dataset folder; both are free of times and paths."""
     facts = collect_facts(dataset)
     (folder / "recipe.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n", "utf-8")
-    import yaml
 
     job = dataset.job
     names = {row["license"] for row in count_licenses(dataset)}

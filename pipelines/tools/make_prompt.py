@@ -6,6 +6,7 @@ import json
 from dataclasses import replace
 from typing import Any
 
+import pipelines
 import store
 from pipelines.contract import Baseline, Evidence, Purpose, Request, Strategy
 from store.dossier.pages import find_task
@@ -81,7 +82,6 @@ def _make(
 
     Raises UnknownName for the task, and EmptyDataset if the pipeline has no prompt for it.
     """
-    import pipelines
     from pipelines import contrastive_batch
     from pipelines.datasets.job import Dataset, Job
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import textwrap
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from store.commandline import echo
+from store.commandline import display, echo
 from store.commandline.display import list_rows
 from store.errors import UnknownName
 from store.lake import sql_files
@@ -65,10 +66,6 @@ def print_story(story: Story, form: str = "table") -> None:
         steps = [{**vars(step), "rows": list_rows(step.rows)} for step in story.steps]
         echo.print_json({**vars(story), "steps": steps})
         return
-    import textwrap
-
-    from store.commandline import display
-
     for number, step in enumerate(story.steps, start=1):
         sentence = textwrap.fill(
             step.sentence, width=96, initial_indent="   ", subsequent_indent="   "

@@ -14,6 +14,7 @@ from store import __version__
 from store.commandline.display import format_cell
 from store.hub import licenses, viewer
 from store.hub.edition_writer import CATALOG, MANIFEST, Edition
+from store.lake.location import FolderLocation
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
 
@@ -34,8 +35,6 @@ def write_card(made: Edition) -> None:
     Their content is queried from the frozen lake in that folder, so they can contain nothing but
     published data.
     """
-    from store.lake.location import FolderLocation
-
     with Lake(FolderLocation(made.folder)) as lake:
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import msgspec
+import yaml
 
 import store
 from store import ids
@@ -81,8 +82,6 @@ class Suite(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_suite(folder: Path = FOLDER) -> Suite:
     """Read suite.yaml and the files that it names. Raises ImportFailed if one is missing."""
-    import yaml
-
     stated: dict[str, Any] = yaml.safe_load(sources.read_text(folder / "suite.yaml", folder))
     tasks: list[dict[str, Any]] = []
     for name, task in stated["tasks"].items():

@@ -164,8 +164,6 @@ def _read_newest(connection: duckdb.DuckDBPyConnection, location: Location) -> i
 
     None if the database does not answer; an attachment says why.
     """
-    import duckdb
-
     place, _ = location.build_attachment(writable=False)
     query = location.qualify(f"SELECT max(snapshot_id) FROM {METADATA}.ducklake_snapshot")
     try:

@@ -18,6 +18,8 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from duckdb import CatalogException
+
 import store
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable
@@ -278,8 +280,6 @@ def expire_tokens(location: Location, run_id: str, *, dry_run: bool = False) -> 
     expire. Raises FlywheelError, with nothing deleted, while a tag, or a dataset with kernels of
     the run, needs a snapshot that has them.
     """
-    from duckdb import CatalogException
-
     with open_for_maintenance(location, "store expire") as connection:
         files = connection.execute(
             f"SELECT filename, count(*) FROM {_TOKENS} WHERE run_id = ? GROUP BY filename", [run_id]

@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 from cyclopts import Parameter
 
+import store
 from evaluators.judge import Config as JudgeConfig
 from evaluators.scheduling.pool import Pool
 from pipelines import ExemplarOptions
@@ -37,8 +38,10 @@ from store.endpoint import Keys
 from store.errors import FlywheelError, UnknownName
 from trainers.policies import interface
 from trainers.policies.interface import Budget, EndpointFailed, Positive, Sampling, Serving
+from trainers.rollouts import waves
+from trainers.rollouts.prompts import load_prompts
 from trainers.rollouts.waves import Config, Search
-from trainers.runs import processes
+from trainers.runs import job, processes
 from trainers.runs.job import Job
 from trainers.training import judging
 
@@ -253,10 +256,6 @@ def rollout(
     evaluation
         Settings of the judge, such as --evaluation.calls 8 (`evaluators run --help`).
     """
-    import store
-    from trainers.rollouts import waves
-    from trainers.rollouts.prompts import load_prompts
-
     if budget_usd is not None and serving.prices.usd(1, 1) is None:
         raise FlywheelError(
             "--budget-usd needs prices", "Give --usd-per-mtok-in and --usd-per-mtok-out."
@@ -404,10 +403,8 @@ def rescore(
     """
     import pyarrow as pa
 
-    import store
     from store.commandline import display
     from trainers.rewarding import scoring
-    from trainers.runs import job
 
     with store.open(common.lake, at) as lake:
         run_id = _find_run(lake, run)
@@ -524,7 +521,6 @@ def replay(
     """
     import pyarrow as pa
 
-    import store
     from store.commandline import display
     from trainers import contrastive
 

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import importlib
 import sys
-from typing import TYPE_CHECKING
 
-from store.commandline import echo, members
+import store
+from store.commandline import echo, interrupts, members
 from store.commandline.members import Common, make_room_app
-
-if TYPE_CHECKING:
-    import store
+from store.errors import FIRST_ROWS
 
 VERBS = {
     "check": ("evaluators check", "Judge a file of yours; store nothing."),
@@ -52,8 +50,6 @@ for verb, (command, about) in VERBS.items():
 @app.default
 def show_state(*, common: Common = Common()) -> None:  # noqa: B008
     """Print what the lake has and what to do next."""
-    import store
-
     with store.open(common.lake) as lake:
         for line in describe_state(lake):
             echo.print_result(line)
@@ -61,9 +57,7 @@ def show_state(*, common: Common = Common()) -> None:  # noqa: B008
 
 def describe_state(lake: store.Lake) -> list[str]:
     """Return the state of a lake in lines, and up to three commands to type next."""
-    import store
     from store.dossier.pages import read_judged_here
-    from store.errors import FIRST_ROWS
 
     [state] = lake.run(store.read_sql(__file__, "state")).rows()
     lines = [
@@ -116,6 +110,4 @@ def main() -> None:
 
 def start() -> None:
     """Run `kf`, as the script of that name does."""
-    from store.commandline import interrupts
-
     interrupts.start("trainers.cli.kf")

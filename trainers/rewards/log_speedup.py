@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from trainers.rewarding.scoring import Floats, Rows, Terms, assign_rewards, read_figures
 
 VERSION = 4
@@ -24,6 +26,4 @@ class Config(Terms):
 
 def raw(rows: Rows, config: Config) -> Floats:
     """Return the natural logarithm of every attempt's speedup."""
-    import numpy as np
-
     return assign_rewards(rows, np.log(read_figures(rows, f"{config.baseline}_speedup")), config)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
 from pipelines import Baseline
 from trainers.rewarding.scoring import Floats, Rows, Terms, assign_rewards, read_figures
 
@@ -33,8 +35,6 @@ class Config(Terms):
 
 def raw(rows: Rows, config: Config) -> Floats:
     """Return the step that every attempt has reached."""
-    import numpy as np
-
     # A value that was not measured (NaN) exceeds no bound.
     faster = read_figures(rows, f"{config.baseline}_speedup") > 1 + config.margin
     fastest = faster & (read_figures(rows, f"{config.second_baseline}_speedup") > 1 + config.margin)

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any, Literal, TypeAlias
 
+from evaluators.device import placement
 from evaluators.judge import Config
 from evaluators.scheduling.pool import Pool
 from store.errors import FlywheelError, UnknownName
@@ -64,8 +65,6 @@ def choose_places(device: str, words: Sequence[str]) -> str:
         raise FlywheelError("--judge names two clusters", "Name one.")
     if clusters or device != "auto":
         return clusters[0] if clusters else device
-    from evaluators.device import placement
-
     there = placement.list_gpus()
     training = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes that train on this host
     return ",".join(there[training:] or there[:1]) or "cpu"

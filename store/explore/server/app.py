@@ -20,7 +20,7 @@ from urllib.parse import parse_qs, urlencode
 
 import store
 from store.bounds import QueryLimits
-from store.commandline import echo
+from store.commandline import display, echo
 from store.commandline.display import list_rows
 from store.commandline.escape import encode_json
 from store.commandline.listening import LOOPBACK, AccessToken, listen, make_server
@@ -40,6 +40,7 @@ from store.explore.server.readers import Readers
 from store.lake import sql_files
 from store.lake.host import name_user
 from store.receipts.receipt import make_receipt, write_receipt
+from store.schema import catalog
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -117,8 +118,6 @@ async def export_console(readers: Readers, request: Request) -> Response:
 @functools.cache
 def list_names() -> dict[str, list[str]]:
     """Return the tables and views with their columns, as far as the catalog knows them."""
-    from store.schema import catalog
-
     tables = {table.name: list(table.columns) for table in catalog.load().tables.values()}
     return tables | {view: [] for view in sql_files.list_views()}
 
@@ -190,8 +189,6 @@ def draw_result(rows: Sequence[Row]) -> Told:
 
 def write_csv(table: pa.Table) -> str:
     """Return a table as CSV with a header."""
-    from store.commandline import display
-
     with io.StringIO() as out:
         display.write_text(table, "csv", out)
         return out.getvalue()

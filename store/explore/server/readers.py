@@ -16,6 +16,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 
+import duckdb
+
 from store.bounds import QueryLimits
 from store.commandline import echo
 from store.errors import FlywheelError, summarize_error
@@ -130,8 +132,6 @@ class Readers(LakeReaders):
 
         Pages show the reason until a refresh succeeds; the log says it once.
         """
-        import duckdb
-
         try:
             await self.refresh()
         except Exception as error:  # an error that ended the task would stop the pages in silence

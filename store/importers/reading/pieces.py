@@ -749,7 +749,6 @@ def run_command(
     """Run `store import NAME`: show progress on a terminal, then print what was added."""
     from rich.text import Text
 
-    import store
     from store.upkeep import history
 
     if tag is not None:
