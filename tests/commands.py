@@ -299,7 +299,7 @@ def _serve() -> None:
     code = 0
     try:
         if job["words"][0] == "kf":
-            importlib.import_module("trainers.cli.kf").start()
+            importlib.import_module("trainers.__main__").kf()
         elif job["words"][0].endswith(".py"):
             if job["words"][0] == str(importlib.import_module("store.foreign.parquet").PROGRAM):
                 vars(sys)["modules"]["numpy"] = None

@@ -248,7 +248,7 @@ def test_kf_runs_the_command_of_the_room(words: list[str], line: str, tmp_path: 
 
 
 def test_help_of_kf_imports_no_room() -> None:
-    script = "import sys; from trainers.cli import kf; sys.argv[1:] = ['--help']\ntry: kf.start()\n"
+    script = "import sys\nfrom trainers.__main__ import kf\nsys.argv[1:] = ['--help']\ntry: kf()\n"
     script += "except SystemExit: print({'duckdb', 'torch', 'store.cli.app'} & {*sys.modules})"
     done = subprocess.run(
         [sys.executable, "-c", script], capture_output=True, text=True, check=True

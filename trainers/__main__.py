@@ -1,4 +1,4 @@
-"""The `trainers` command, also as `python -m trainers`."""
+"""The commands `trainers`, also as `python -m trainers`, and `kf`."""
 
 from store.commandline import interrupts
 
@@ -6,6 +6,11 @@ from store.commandline import interrupts
 def main() -> None:
     """Run the command."""
     interrupts.start("trainers.cli.app")
+
+
+def kf() -> None:
+    """Run the command for every day."""
+    interrupts.start("trainers.cli.kf")
 
 
 if __name__ == "__main__":

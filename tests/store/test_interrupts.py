@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+import tomllib
 import urllib.request
 from collections.abc import Generator
 from contextlib import contextmanager, suppress
@@ -214,15 +215,17 @@ def test_an_interrupt_of_a_slow_import_of_two_threads_ends_the_command(tmp_path:
 @pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.parametrize(
-    ("module", "note"),
+    ("script", "module", "note"),
     [
-        ("pyarrow.dataset", KEPT),
-        ("store.cli.app", "interrupted."),
+        ("store", "pyarrow.dataset", KEPT),
+        ("store", "store.cli.app", "interrupted."),
+        ("kf", "cyclopts", "interrupted."),
     ],
 )
 def test_an_import_is_interrupted_where_the_modules_of_a_command_are_slow(
-    tmp_path: Path, module: str, note: str
+    tmp_path: Path, script: str, module: str, note: str
 ) -> None:
+    project = tomllib.loads((commands.ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     program = f"""
 import sys, time
 class Slow:
@@ -232,8 +235,8 @@ class Slow:
             sys.stdout.flush()
             time.sleep(3600)
 sys.meta_path.insert(0, Slow())
-from store.commandline import interrupts
-interrupts.start("store.cli.app")
+import pkgutil
+pkgutil.resolve_name({project["scripts"][script]!r})()
 """
     with running("-c", program, "import", "starter", cwd=tmp_path) as started:
         wait_until_up(started)

@@ -10,7 +10,7 @@ import importlib
 import sys
 
 import store
-from store.commandline import echo, interrupts, members
+from store.commandline import echo, members
 from store.commandline.members import Common, make_room_app
 from store.errors import FIRST_ROWS
 
@@ -106,8 +106,3 @@ def main() -> None:
     room, *words = VERBS[verb][0].split()
     sys.argv = [room, *words, *rest]
     importlib.import_module(f"{room}.cli.app").main()
-
-
-def start() -> None:
-    """Run `kf`, as the script of that name does."""
-    interrupts.start("trainers.cli.kf")
