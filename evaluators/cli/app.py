@@ -182,8 +182,8 @@ def run(
     """Judge the kernels that have no verdict of this evaluator version on these devices.
 
     On a GPU, each kernel gets a verdict under each --precision. Verdicts of other hosts with the
-    same GPU model and software count. Each result is appended at once, so an interrupted run
-    can be run again.
+    same GPU model and software count. Each result is appended immediately: run an interrupted
+    command again to resume it.
 
     Examples:
       evaluators run
@@ -820,7 +820,7 @@ def create(client: str, /, *, scope: list[str], common: Common = _DEFAULT) -> No
     Parameters
     ----------
     client
-        Name of its holder. Holders take turns at the judges, whatever the number of their kernels.
+        Name of its holder. Holders take turns at the judges, however many kernels each has.
     scope
         read (look up judgments and tasks), judge (also submit), admin (everything). Repeat the
         option for several.

@@ -132,16 +132,16 @@ class Config:
     convolutions on a GPU. fp32_strict: no TF32. allow_tf32: TF32 everywhere, with its tolerance.
     Repeat it for a verdict under each; a kernel whose answers do not change is judged once."""
     protocol: Literal["full", "training"] = "full"
-    """training: a short verdict for rewards, with at most 8 calls, 20 blocks by one clock, 20
-    seconds for the first call and 90 for a build, against eager, and without robustness checks and
-    profile. It never ranks, and the full protocol overrules it."""
+    """training: a short verdict for rewards: at most 8 calls, 20 blocks by one clock, eager as the
+    only baseline, no robustness checks, no profile, 20 seconds for the first call and 90 for a
+    build. It never ranks, and a full verdict overrules it."""
     draw_shapes: int = 3
     """Also judge a correct kernel at N other shapes, drawn from the numbers that set the sizes of
-    the task's inputs, in about 30 % of the verdict's time: the largest are left out first. 0: none.
-    The protocol training judges the answers at one shape."""
+    the task's inputs; 0: none. If they take more than about 30 % of the verdict's time, the judge
+    leaves out the largest. The protocol training checks answers at one shape."""
     axes: tuple[str, ...] = ()
-    """Judge at this shape instead of drawn ones, such as --axes ROWS=1,COLS=1000; repeat it for
-    several shapes."""
+    """Judge at this shape instead of drawn ones, such as ROWS=1,COLS=1000. Repeat it for several
+    shapes."""
     kernels: Kernels = "any"
     """custom_required: do not rank kernels that spend all of their time in library kernels."""
     calls: int = 22
@@ -151,8 +151,8 @@ class Config:
     diagnosis: bool = True
     """Profile a correct kernel for its bottleneck and its share of time outside library kernels."""
     timing_s: float = 0.5
-    """After this many seconds, stop timing once the session has at least 20 blocks, even if an
-    interval is still too wide."""
+    """Stop timing after this many seconds and at least 20 blocks, even if an interval is still too
+    wide."""
     timing_limit_s: float = 6.0
     """Stop timing a kernel after this many seconds in any case."""
     blocks: int = 160
@@ -164,8 +164,8 @@ class Config:
     """Baselines to time; eager always runs (default: all on a GPU by the full protocol, otherwise
     only eager; a CPU can also run compile)."""
     rank_unfrozen: bool = False
-    """Rank kernels that you did not import, even where the judge can stop workers only by signals:
-    a process that forks at that moment may keep running there (see `evaluators doctor`)."""
+    """Rank kernels that you did not import even if the judge can stop workers only by signals,
+    which a process that is just forking may escape (see `evaluators doctor`)."""
     import_s: float = 30.0
     """Time limit in seconds for importing or constructing a candidate while no compiler runs."""
     build_s: float = 180.0

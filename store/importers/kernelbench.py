@@ -49,7 +49,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     root = sources.require_path(path, "a KernelBench checkout or the Hub dataset's folder")
     if config.revision is None:
         raise ImportFailed(
-            "the revision of KernelBench is not said",
+            "the revision of KernelBench is missing",
             "Add --revision v0, v0.1 or v0.2: their texts differ under the same names.",
         )
     revision = config.revision

@@ -97,7 +97,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         raise ImportFailed(
             f"no tasks of KernelBench {revision}"
             if revision
-            else "the revision of KernelBench is not said",
+            else "the revision of KernelBench is missing",
             f"{there} Import its tasks first (store import kernelbench CHECKOUT --revision R), "
             "then add --suite-revision R.",
         )

@@ -482,7 +482,7 @@ def test_a_run_needs_its_tasks_in_the_lake(
         list(kernelbench_run.read(run_folder, options, no_rows))
     with pytest.raises(ImportFailed, match=r"KernelBench v9\nThe lake has v0\.1"):
         import_run(task_writer, run_folder, suite_revision="v9")
-    with pytest.raises(ImportFailed, match="is not said"):
+    with pytest.raises(ImportFailed, match="is missing"):
         import_run(task_writer, run_folder, suite_revision=None)
     write(run_folder / "level_4_problem_3_sample_0_kernel.py", KERNEL.format(floor=1))
     with pytest.raises(ImportFailed, match=r"level 4 problem 3 .* is not in the lake"):
