@@ -903,7 +903,7 @@ def _import_command(importer: Member) -> Callable[..., None]:
     module = importer.load()
 
     def command(
-        path: Annotated[Path | None, Parameter(help="File or folder to read.")] = None,
+        path: Path | None = None,
         /,
         *,
         config: Any = None,
@@ -917,6 +917,8 @@ def _import_command(importer: Member) -> Callable[..., None]:
         with parquet.use_limits(limits):
             pieces.run_command(importer, module, path, config or module.Config(), tag, common)
 
+    about = Parameter(help="File or folder to read.", show=getattr(module, "TAKES_PATH", True))
+    command.__annotations__["path"] = Annotated[Path | None, about]
     command.__annotations__["config"] = annotate_config(module.Config)
     return command
 

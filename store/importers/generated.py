@@ -1,8 +1,8 @@
 """Generated tasks of graded difficulty with a teacher's kernels: thousands from one seed.
 
-Takes no path. Each family (store/generated/*.py) draws tasks from the seed. The same seed gives the
-same bytes, and a larger count continues where a smaller one stopped. Every task has correct kernels
-of different speed in PyTorch, C, Triton and CUDA, and some wrong ones by the author teacher-wrong.
+Each family (store/generated/*.py) draws tasks from the seed. The same seed gives the same bytes,
+and a larger count continues where a smaller one stopped. Every task has correct kernels of
+different speed in PyTorch, C, Triton and CUDA, and some wrong ones by the author teacher-wrong.
 Whole families are in the test split. With --held-out, tasks of any family go to the test split
 under a family of their own, NAME:held-out.
 """

@@ -1,8 +1,8 @@
 """The starter suite: built-in tasks and labeled kernels, and rows measured on H200s.
 
-Takes no path. One bundle has the suite of store/starter/suite.yaml, another one the rows measured
-on a GPU machine (store/starter/measured). Kernels that cheat come with a confirmed finding, so they
-are quarantined; kernels that are merely wrong are not.
+One bundle has the suite of store/starter/suite.yaml, another one the rows measured on a GPU machine
+(store/starter/measured). Kernels that cheat come with a confirmed finding, so they are quarantined;
+kernels that are merely wrong are not.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from store.writing.bundle import Bundle
 NAME = "starter"
 FOLDER = Path(__file__).parent.parent / "starter"
 MEASURED = FOLDER / "measured"
+TAKES_PATH = False
 DETECTOR = "starter-label"
 _DETECTOR_VERSION = 1
 
