@@ -44,12 +44,21 @@ class Followed:
     def read(self, *, to_the_end: bool = False) -> Iterator[list[dict[str, Any] | FlywheelError]]:
         """Yield what was written since the last call, some lines at a time.
 
-        A line that is no rollout is an error, which names its place. Without `to_the_end`, a last
-        line without its end waits.
+        A line that is no rollout is an error, which names its place, and so is a link out of the
+        folder. Without `to_the_end`, a last line without its end waits.
         """
         is_folder = self.path.is_dir()
         files = (one for one in self.path.glob("**/*.jsonl") if one.is_file())
         for file in sorted(files) if is_folder else [self.path]:
+            target = file.resolve()
+            if is_folder and not target.is_relative_to(self.path.resolve()):
+                yield [
+                    FlywheelError(
+                        f"{file} is a link to {target}, outside of {self.path}",
+                        "Copy the file into the folder if it belongs there.",
+                    )
+                ]
+                continue
             name = str(file.relative_to(self.path)) if is_folder else file.name
             state = file.stat()
             inode, place = self._places.get(file, (state.st_ino, 0))

@@ -648,6 +648,24 @@ def test_files_that_rotate_and_lines_without_end_lose_no_other_line(
     assert not [*followed.read()]
 
 
+def test_a_link_out_of_a_followed_folder_is_left_out(tmp_path: Path) -> None:
+    """A folder of other people could name any file of this host."""
+    folder, secret = tmp_path / "logs", tmp_path / "secret.jsonl"
+    folder.mkdir()
+    secret.write_text('{"completion": "secret"}\n')
+    (folder / "a.jsonl").symlink_to(secret)
+    (folder / "b").symlink_to(tmp_path)
+    (folder / "c.jsonl").write_text('{"completion": "ours"}\n')
+    (folder / "d.jsonl").symlink_to(folder / "c.jsonl")
+    with store.run("r", lake=str(tmp_path / "lake")) as run:
+        run.follow(folder, live=False)
+        run.follow(secret, live=False)  # the user names this file
+    [why] = [json.loads(line)["why"] for line in run.left_out_file.read_text().splitlines()]
+    assert "a.jsonl is a link to" in why
+    rows = _ask(tmp_path / "lake", "SELECT completion FROM generations ORDER BY ALL")
+    assert [row["completion"] for row in rows] == ["ours", "ours", "secret"]
+
+
 @pytest.mark.parametrize(
     ("line", "said"),
     [
