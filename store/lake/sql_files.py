@@ -12,8 +12,8 @@ from typing import cast
 
 from store.errors import UnknownName
 from store.schema import catalog
+from store.schema.catalog import VIEWS
 
-VIEWS = Path(__file__).parent.parent / "views"
 _SHARED_COLUMNS = VIEWS / "columns.yaml"
 _OWN_COLUMN = re.compile(r"^-- (\w+): (.+(?:\n--   .+)*)", re.MULTILINE)
 _COMMENT = re.compile(r"(?:-- .*\n)+")

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+VIEWS = Path(__file__).parent.parent / "views"
+"""The folder of the views, one SQL file each."""
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
 
@@ -349,7 +351,15 @@ def _parse(file: Path, _modified: int) -> Catalog:
             said = ", ".join(filter(None, [error.context, error.problem]))
             said = f"line {mark.line + 1}, column {mark.column + 1}: {said}"
         raise CatalogError(f"{file} is not a catalog: it is not YAML; {said}", _SHAPE) from error
-    return _build_catalog(document, str(file))
+    catalog = _build_catalog(document, str(file))
+    views = {view.stem for view in VIEWS.glob("*.sql")}
+    for name in catalog.tables:
+        if name.lower() in views:
+            raise CatalogError(
+                f"table {name} of {file} has the name of a view",
+                "Give the table another name. `store views` lists the views.",
+            )
+    return catalog
 
 
 def read_definition(definition: str, origin: str) -> Catalog:

@@ -53,9 +53,11 @@ class Holder:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        assert self.process.stdout is not None
+        self._output = self.process.stdout
 
     def has_it(self, within_s: float) -> bool:
-        return bool(select.select([self.process.stdout], [], [], within_s)[0])
+        return bool(select.select([self._output], [], [], within_s)[0])
 
     def let_go(self) -> None:
         self.process.communicate()

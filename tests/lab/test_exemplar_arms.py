@@ -13,13 +13,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import builders
 import pytest
 
 import store
-from evaluators.scheduling.pool import Pair
+from evaluators.scheduling.pool import Pair, Pool
 from lab import merge
 from lab.exemplar_arms import remeasure
 from lab.exemplar_arms.sizes import ARMS, PRESETS, TEST, TRAIN
@@ -115,10 +115,10 @@ def lake_url(empty_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
     shutil.copytree(empty_lake, url)
     with store.writer(url, author="tests") as writer:
         for options in (
-            {"families": TRAIN[:1], "count": 2, "held_out": True},
-            {"families": TEST, "count": 1},
+            generated.Config(kernels="none", families=TRAIN[:1], count=2, held_out=True),
+            generated.Config(kernels="none", families=TEST, count=1),
         ):
-            run_import(writer, generated, None, generated.Config(kernels="none", **options))
+            run_import(writer, generated, None, options)
         writer.append({"devices": [DEVICE]}, "device")
     return url
 
@@ -139,7 +139,7 @@ def search_with_all_arms(url: str, server: str, seed: int, rounds: int = ROUNDS)
         Config(attempts=ATTEMPTS),
         Search(rounds=rounds, strategy=ARMS, search="arms"),
         ExemplarOptions(),
-        Stopwatch(url),
+        cast("Pool", Stopwatch(url)),
         lambda *told: None,
     )
 

@@ -366,6 +366,8 @@ MISTAKES: list[tuple[str, Callable[[dict[str, Any]], object], str]] = [
      "table runs: key or sort names no column id"),
     ("a key that may be NULL", lambda d: d["tables"]["runs"].update(key=["host"]),
      "table runs: host is part of the key, so it is required"),
+    ("the name of a view", lambda d: d["tables"].update(Speedups=d["tables"]["runs"]),
+     r"table Speedups of \S+ has the name of a view\nGive the table another name"),
     ("an unknown rule of duplicates", lambda d: d["tables"]["runs"].update(duplicates="keep"),
      "table runs: duplicates is skip or reject"),
     ("an enum without its column",

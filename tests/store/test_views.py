@@ -19,12 +19,12 @@ import store
 from evaluators.timing.intervals import MISSED, read_fallback_spreads
 from evaluators.timing.surprising_wins import compute_speedups
 from store.lake.sql_files import (
-    VIEWS,
     describe_column,
     list_views,
     read_description,
     read_view,
 )
+from store.schema.catalog import VIEWS
 
 SPREAD = read_fallback_spreads()["throughput"]
 RANK = r"greatest\(1, floor\(.+?\)\)::BIGINT"
