@@ -14,6 +14,7 @@ from store import languages, python_syntax
 from store.code.constant_answers import read_self_attribute as read_self_attribute
 from store.code.cuda_facts import MAX_BYTES, capture_nodes
 from store.code.entry_points import CONVENTIONS
+from store.code.python_facts import split_names as split_names
 
 if TYPE_CHECKING:
     import tree_sitter
@@ -31,15 +32,6 @@ class Hit(NamedTuple):
     line: int
     quote: str
     confidence: float
-
-
-def split_names(names: str, *prefixes: str) -> frozenset[str]:
-    """Return the words of a text, each with every prefix.
-
-    >>> sorted(split_names("zeros ones", "torch."))
-    ['torch.ones', 'torch.zeros']
-    """
-    return frozenset(f"{prefix}{name}" for prefix in prefixes or ("",) for name in names.split())
 
 
 def quote_line(lines: Sequence[str], line: int) -> str:

@@ -42,7 +42,6 @@ from evaluators.judging.tolerance import (
     explain_precision,
     find_largest_eager_error,
     find_lowest_class,
-    flatten,
     get_low_class,
     get_tolerance,
     has_too_many_large_errors,
@@ -55,7 +54,7 @@ from evaluators.judging.tolerance import (
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import get_dtype_name, has_same_bits, is_inexact, read_pending
 from evaluators.memory.values import name_parts, split_arguments, tensors_of
-from evaluators.references.operations import Choice, EagerError, explain
+from evaluators.references.operations import Choice, EagerError, explain, flatten
 from evaluators.references.task import Expected, ReferenceFailed, Tolerance
 from evaluators.sandbox.failures import Failed, lacks_memory
 from store.errors import FlywheelError

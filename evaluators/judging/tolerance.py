@@ -34,7 +34,7 @@ import torch
 from evaluators.judging.case import Precision
 from evaluators.memory.tensors import tensors_of
 from evaluators.references.operations import RELATIVE_LEVELS as RELATIVE_LEVELS
-from evaluators.references.operations import EagerError
+from evaluators.references.operations import EagerError, flatten
 from evaluators.references.task import Expected, Reference
 
 CHUNK = 1 << 23
@@ -126,13 +126,6 @@ def find_largest_eager_error(output: OutputTensor) -> float:
     if output.algorithms is None:
         return eager_error
     return max(eager_error, output.algorithms.scaled * compute_rms(output.exact))
-
-
-def flatten(tensor: torch.Tensor) -> torch.Tensor:
-    """Return all elements in order; a complex one is two."""
-    if tensor.is_complex():
-        tensor = torch.view_as_real(tensor.resolve_conj())
-    return tensor.reshape(-1)
 
 
 def widen(tensor: torch.Tensor) -> torch.Tensor:

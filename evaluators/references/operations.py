@@ -83,8 +83,8 @@ class EagerError:
         largest = squares = size_squares = 0.0
         finite, large = 0, [0] * len(RELATIVE_LEVELS)
         tiny = torch.finfo(value.dtype).tiny
-        flat = [_flatten(tensor) for tensor in (value, exact)]
-        spared = None if slack is None else _flatten(slack)
+        flat = [flatten(tensor) for tensor in (value, exact)]
+        spared = None if slack is None else flatten(slack)
         for start in range(0, flat[0].numel(), _CHUNK):
             v, x = (t[start : start + _CHUNK].to(exact.device, torch.float64) for t in flat)
             is_finite = v.isfinite() & x.isfinite()
@@ -122,7 +122,8 @@ def measure_errors(
     ]
 
 
-def _flatten(tensor: torch.Tensor) -> torch.Tensor:
+def flatten(tensor: torch.Tensor) -> torch.Tensor:
+    """Return all elements in order; a complex one is two."""
     if tensor.is_complex():
         tensor = torch.view_as_real(tensor.resolve_conj())
     return tensor.reshape(-1)

@@ -21,10 +21,11 @@ from evaluators.judging.calls import CorrectnessProtocol, SeedProbe, draw_probe,
 from evaluators.judging.case import Case, Precision
 from evaluators.judging.case_result import CaseResult, build_shared_columns
 from evaluators.judging.host import count_oom_kills
-from evaluators.judging.tolerance import flatten, measure_algorithms, widen
+from evaluators.judging.tolerance import measure_algorithms, widen
 from evaluators.limits.kinds import refuse_limit
 from evaluators.memory.tensors import has_same_bits, is_inexact, tensors_of
 from evaluators.references.imported_file import WEIGHT_SEED
+from evaluators.references.operations import flatten
 from evaluators.references.task import Reference, ReferenceFailed, SizesExceeded
 from evaluators.sandbox.failures import Failed, lacks_memory
 from evaluators.sandbox.folders import find_outside_files

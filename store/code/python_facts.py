@@ -99,32 +99,35 @@ def _strip_reshape(node: ast.expr) -> tuple[ast.expr, bool]:
             return node, False
 
 
-def _prefix_words(names: str, *prefixes: str) -> frozenset[str]:
+def split_names(names: str, *prefixes: str) -> frozenset[str]:
+    """Return the words of a text, each with every prefix.
+
+    >>> sorted(split_names("zeros ones", "torch."))
+    ['torch.ones', 'torch.zeros']
+    """
     return frozenset(f"{prefix}{name}" for prefix in prefixes or ("",) for name in names.split())
 
 
 _COMPILE = frozenset(("torch.compile", "torch._dynamo.optimize"))
-_JIT = _prefix_words(
+_JIT = split_names(
     "script trace freeze trace_module script_method optimize_for_inference script_if_tracing",
     "torch.jit.",
 )
-_GRAPHS = _prefix_words(
-    "CUDAGraph graph make_graphed_callables", "torch.cuda.", "torch.cuda.graphs."
-)
-_STREAMS = _prefix_words(
+_GRAPHS = split_names("CUDAGraph graph make_graphed_callables", "torch.cuda.", "torch.cuda.graphs.")
+_STREAMS = split_names(
     "Stream stream ExternalStream StreamContext set_stream", "torch.cuda.", "torch.cuda.streams."
-) | _prefix_words("Stream ExternalStream", "cupy.cuda.")
+) | split_names("Stream ExternalStream", "cupy.cuda.")
 _FLAGS = ("torch.backends.cudnn.", "torch.backends.cuda.matmul.", "torch.backends.fp32_precision")
 _FLAG_CALLS = frozenset(("torch.set_float32_matmul_precision", "torch.backends.cudnn.flags"))
-_LOW_PRECISION = _prefix_words(
+_LOW_PRECISION = split_names(
     "float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.", "triton.language."
 )
-_CHANNELS_LAST = _prefix_words("channels_last channels_last_3d", "torch.")
+_CHANNELS_LAST = split_names("channels_last channels_last_3d", "torch.")
 _SIZES = frozenset(("min", "max", "next_power_of_2"))
 """Functions that choose the size of a block by the size of the problem."""
-_FUSED_CALLS = _prefix_words("addcmul addcdiv scaled_dot_product_attention")
+_FUSED_CALLS = split_names("addcmul addcdiv scaled_dot_product_attention")
 # Methods with a trailing underscore that make or annotate a tensor, rather than compute in place.
-_NOT_IN_PLACE = _prefix_words(
+_NOT_IN_PLACE = split_names(
     "requires_grad_ fill_ zero_ copy_ uniform_ normal_ trunc_normal_ kaiming_uniform_ "
     "kaiming_normal_ xavier_uniform_ xavier_normal_ orthogonal_ constant_ zeros_ ones_ "
     "share_memory_ _init_weights_"
