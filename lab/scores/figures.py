@@ -27,6 +27,8 @@ FIRST = ("grid", "ceilings", "gate")
 TABLES = ("scores", "units")
 """Queries that others read by name."""
 REST = ("hypotheses", "cells", "power", "arms", "labels", "by_task", "answers")
+AFTERWARDS = ("exchanged", "implied")
+"""What the answers mean. The protocol does not state these; they were written after its figures."""
 
 
 def read_query(name: str) -> str:
@@ -147,13 +149,17 @@ def print_figures(out: Path, *, pilot: bool) -> bool:
         database.execute(f"CREATE TABLE {name} AS {read_query(name)}")
     for name in REST:
         answer(database, name, folder)
+    database.execute("ALTER TABLE units RENAME TO units_before")
+    for name in AFTERWARDS:
+        answer(database, name, folder)
+    for name in ("constant", "decided"):
+        compare(database, name, read_query(f"{name}_units"), folder)
     print_loop(database, out, folder)
     return not reasons
 
 
 def print_loop(database: duckdb.DuckDBPyConnection, out: Path, folder: Path) -> None:
     """Print the figures of the search and of stage 3, as far as their files are there."""
-    database.execute("ALTER TABLE units RENAME TO units_before")
     if (out / "search").exists():
         database.execute(
             "CREATE TABLE attempts (seed INTEGER, arm VARCHAR, task_id VARCHAR, draw INTEGER, "
@@ -161,6 +167,7 @@ def print_loop(database: duckdb.DuckDBPyConnection, out: Path, folder: Path) -> 
         )
         insert(database, "attempts", out / "search", "search")
         answer(database, "rounds", folder)
+        answer(database, "listed", folder)
         answer(database, "predicted", folder)
         compare(database, "search", read_query("search_units"), folder)
     if (out / "stage-3").exists():
@@ -171,6 +178,7 @@ def print_loop(database: duckdb.DuckDBPyConnection, out: Path, folder: Path) -> 
             where = f"WHERE prompt_id {words} {unscored}"
             insert(database, "prompts", out / "stage-3" / name, where=where)
         database.execute(f"CREATE OR REPLACE TABLE scores AS {read_query('scores')}")
+        answer(database, "masses", folder)
         compare(database, "stage_3", read_query("units"), folder)
         compare(database, "growth", read_query("growth_units"), folder)
 

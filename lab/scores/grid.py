@@ -347,7 +347,7 @@ def make_bundle(split: Split, kernels: Iterable[GridKernel]) -> store.Bundle:
     return rows.make_bundle(f"the grid: {split}", config=config, what=SUITE)
 
 
-def read_surface(out: Path, evaluator: str = "judge") -> pa.Table:
+def read_surface(out: Path) -> pa.Table:
     """Return the surface of both lakes: one row per kernel of the grid that was judged."""
     import pyarrow as pa
 
@@ -358,7 +358,7 @@ def read_surface(out: Path, evaluator: str = "judge") -> pa.Table:
     for split in SPLITS:
         with store.open(str(out / "lakes" / split)) as lake:
             statement = store.read_statement(query)
-            tables.append(lake.run(statement, {"evaluator": evaluator}).arrow())
+            tables.append(lake.run(statement).arrow())
     return pa.concat_tables(tables)
 
 
@@ -401,7 +401,6 @@ def main() -> None:
     step.add_argument("out", type=Path)
     step = steps.add_parser("surface")
     step.add_argument("out", type=Path)
-    step.add_argument("--evaluator", default="judge", help="whose speedups are read")
     step = steps.add_parser("judge")
     step.add_argument("file", type=Path)
     step.add_argument(
@@ -435,7 +434,7 @@ def main() -> None:
     else:
         import pyarrow.parquet as pq
 
-        surface = read_surface(given.out, given.evaluator)
+        surface = read_surface(given.out)
         pq.write_table(surface, given.out / "surface.parquet", compression="zstd")
         say(f"{surface.num_rows} kernels → {given.out / 'surface.parquet'}")
 

@@ -2,11 +2,13 @@
 
     python -m lab.scores.grpo ROWS SURFACE --model OUT/final --out OUT --seed 0 [--no-scores]
 
-A group is several attempts at one prompt. Each attempt is a setting of the grid, drawn from the
-model's probabilities, and its reward is the outcome that SURFACE has for it: the logarithm of its
-speedup. Its advantage is its reward minus the mean of the group, divided by the standard deviation
-of the group (Shao et al. 2024, DeepSeekMath, 4.1.2). Each group is used for one step, so the ratio
-of policies is 1 and needs no clipping. There is no penalty for moving away from the first model.
+A group is several attempts at one prompt, drawn from the model's probabilities. An attempt is a
+setting of the grid, or an answer that is not on it. Its reward is the outcome that SURFACE has for
+the setting: the logarithm of its speedup. An answer off the grid has the lowest outcome of the
+task, so that training does not move probability to where nothing is measured. The advantage of an
+attempt is its reward minus the mean of the group, divided by the standard deviation of the group
+(Shao et al. 2024, DeepSeekMath, 4.1.2). Each group is used for one step, so the ratio of policies
+is 1 and needs no clipping. There is no penalty for moving away from the first model.
 
 The prompts are training prompts whose two scores differ by a factor of 1.5 or more. --no-scores
 removes the scores from the same prompts. OUT/final is the trained model. A training that is stopped
@@ -38,7 +40,7 @@ from lab.scores.score import (
 if TYPE_CHECKING:
     import torch
 
-_PART = 16
+_PART = 8
 """Prompts whose gradients are computed at once, for which a GPU has to have memory."""
 _SCORE = re.compile(r"^(Kernel \d): \d+\.\d\dx as fast as the module$", re.MULTILINE)
 
@@ -101,16 +103,20 @@ def compute_loss(
     """
     import torch
 
+    settings = [setting for _, setting in trie.heads]
+    rewards_of = {
+        name: [outcomes[name, setting] for setting in settings]
+        for name in {one.task_id for one in questions}
+    }
+
     logs = score_batch(model, [one.prompt for one in questions], trie, padding)
-    logs = logs - torch.logsumexp(logs, dim=1, keepdim=True)  # given that the answer is in the grid
+    on_grid = logs.exp().sum(dim=1, keepdim=True).clamp(max=1 - 1e-6)  # sums may round to 1
+    logs = torch.cat([logs, torch.log1p(-on_grid)], dim=1)
     chances = logs.detach().exp().cpu()
     drawn = torch.multinomial(chances, plan.group, replacement=True, generator=generator)
-    rewards = torch.tensor(
-        [
-            [outcomes[one.task_id, trie.heads[head][1]] for head in row]
-            for one, row in zip(questions, drawn.tolist(), strict=True)
-        ]
-    )
+    # The last action is an answer off the grid.
+    known = [[*rewards_of[one.task_id], min(rewards_of[one.task_id])] for one in questions]
+    rewards = torch.tensor(known).gather(1, drawn)
     spread = rewards.std(dim=1, keepdim=True)
     advantages = (rewards - rewards.mean(dim=1, keepdim=True)) / (spread + 1e-4)
     taken = logs.gather(1, drawn.to(logs.device))

@@ -61,9 +61,8 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("out", type=Path)
-    parser.add_argument("--evaluator", default="judge", help="whose speedups are shown")
     given = parser.parse_args()
-    say(f"rows: {make_prompts(given.out, ('--evaluator', given.evaluator))}")
+    say(f"rows: {make_prompts(given.out)}")
 
 
 if __name__ == "__main__":

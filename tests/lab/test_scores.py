@@ -6,6 +6,7 @@ import gzip
 import json
 import math
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -532,6 +533,36 @@ def test_no_arm_is_read_before_the_grid_and_the_gate(
     pq.write_table(pa.Table.from_pylist(rows), tmp_path / "scores" / "gate-0.parquet")
     assert not figures.print_figures(tmp_path, pilot=False)
     assert "there are 1 trainings and not 3; 1 prompts are not scored" in capsys.readouterr().out
+
+
+PUBLISHED = Path(__file__).parents[2] / "docs/runs/scores"
+
+
+@pytest.mark.slow
+def test_published_rows_give_the_published_figures(tmp_path: Path) -> None:
+    out = tmp_path / "scores"
+    shutil.copytree(PUBLISHED, out, ignore=shutil.ignore_patterns("figures"))
+    assert figures.print_figures(out, pilot=False)
+    made = {file.name: file.read_text("utf-8") for file in (out / "figures").iterdir()}
+    assert made == {
+        file.name: file.read_text("utf-8") for file in (PUBLISHED / "figures").iterdir()
+    }
+
+
+@pytest.mark.slow
+def test_published_verdicts_give_the_published_prompts(tmp_path: Path) -> None:
+    shutil.copytree(PUBLISHED / "results", tmp_path / "results")
+    assert grid.load(tmp_path) == {"train": 801, "test": 1614}
+    assert sort_rows(grid.read_surface(tmp_path)) == sort_rows(PUBLISHED / "surface.parquet")
+    assert prompts.make_prompts(tmp_path) == {"rows": 5414, "arms": 7210}
+    for name in ("rows.parquet", "arms.parquet"):
+        assert pq.read_table(tmp_path / name).equals(pq.read_table(PUBLISHED / name))
+
+
+def sort_rows(table: pa.Table | Path) -> list[dict[str, Any]]:
+    """Return the rows of a surface, sorted by kernel."""
+    table = pq.read_table(table) if isinstance(table, Path) else table
+    return table.sort_by([("task_id", "ascending"), ("kernel_id", "ascending")]).to_pylist()
 
 
 # --- pieces that are carried, and budgets ---

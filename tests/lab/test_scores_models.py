@@ -192,20 +192,36 @@ def test_scores_that_were_cut_off_are_written_again(
 
 @pytest.mark.slow
 def test_grpo_makes_rewarded_settings_more_probable(model_folder: Path, tmp_path: Path) -> None:
+    import torch
+
     model, tokenizer = load(model_folder, tmp_path)
     family = "tuned_rows"
     tokens = models.encode(tokenizer, "BLOCK_R = 4\n")
     questions = [
         grpo.Question(score.Prompt(str(place), family, True, tokens), "t") for place in range(2)
     ]
-    names = [tasks.name_setting(setting) for setting in tasks.list_settings(family)]
-    outcomes = {("t", name): float("WARPS=8" in name) for name in names}
-    plan = grpo.Plan(steps=12, prompts=2, group=8, learning_rate=3e-3)
+    settings = tasks.list_settings(family)
+    outcomes = {("t", tasks.name_setting(one)): float(one["WARPS"] == 8) for one in settings}
+    # A model that has learned what an answer looks like, so that some of its attempts are answers.
+    heads = [
+        [models.encode(tokenizer, part) for part in answer.write_head(one, 1)] for one in settings
+    ]
+    examples = [train.Example(tokens, [token for part in head for token in part]) for head in heads]
+    learned = train.Plan(epochs=25, learning_rate=3e-3)
+    train.train(model, examples, learned, tmp_path / "0", budget.Budget(1000), 0)
+    trie = score.build_trie(family, shows=True, tokenizer=tokenizer)
+
+    def sum_grid() -> float:
+        with torch.no_grad():
+            return float(score.score_batch(model, [questions[0].prompt], trie, 0).exp().sum())
+
+    before = sum_grid()
+    plan = grpo.Plan(steps=20, prompts=2, group=8, learning_rate=1e-3)
     grpo.train(model, tokenizer, questions, outcomes, plan, tmp_path)
     lines = (tmp_path / "rewards.jsonl").read_text("utf-8").splitlines()
     found = [json.loads(line)["outcome"] for line in lines]
-    assert found[0] < 0.7
-    assert sum(found[-5:]) / 5 > 0.9
+    assert sum(found[-5:]) > sum(found[:5]) + 1
+    assert sum_grid() > before
 
 
 @pytest.mark.slow
@@ -345,28 +361,3 @@ def test_verdicts_become_rows_and_arms(tmp_path: Path) -> None:
 def places_scores(prompt: str) -> list[str]:
     """Return the scores that a prompt shows."""
     return [line.split()[2] for line in prompt.splitlines() if line.startswith("Kernel ")]
-
-
-@pytest.mark.slow
-def test_the_rehearsal_makes_rows_and_arms(tmp_path: Path) -> None:
-    rehearse.write_lakes(tmp_path, Path(__file__).parents[2])
-    options = ("--scored", "4", "--unscored", "2", "--bare", "3", "--draws", "1")
-    counts = prompts.make_prompts(tmp_path, ("--evaluator", rehearse.EVALUATOR, *options))
-    assert counts["rows"] > 0
-    assert counts["arms"] > 36
-
-
-def test_a_ridge_regression_fills_what_was_not_measured() -> None:
-    # log speedup = 1 for A=2 and 0.5 for B=2, at one shape; one of four settings is not measured.
-    values = {"A=1 B=1": 0.0, "A=2 B=1": 1.0, "A=1 B=2": 0.5}
-    measured = [
-        rehearse.Measured("s", task, setting, value)
-        for task in ("t", "u", "v")
-        for setting, value in values.items()
-    ]
-    weights, explained = rehearse.fit_surface(measured)
-    assert explained > 0.95
-    corner, *others = (
-        rehearse.predict(weights, "s", setting) for setting in ("A=2 B=2", "A=1 B=1", "A=1 B=2")
-    )
-    assert corner > max(others)

@@ -4,8 +4,7 @@
 WITH named AS (
     SELECT
         seed, prompt_id,
-        sum(probability::DOUBLE) FILTER (WHERE named = 1)
-        > sum(probability::DOUBLE) FILTER (WHERE named = 2) AS first
+        sum(CASE named WHEN 1 THEN probability::DOUBLE ELSE -probability::DOUBLE END) > 0 AS first
     FROM gate
     GROUP BY seed, prompt_id
 )

@@ -1,10 +1,12 @@
--- H2a, H2b and H1', in this order: right scores over another arm. The unit is a test task with a
--- training. low and high are the 95 % t interval of the ratio, p is two-sided. flipped_p is that of
+-- H2a, H2b and H1', in this order: right scores over another arm; and over `constant` where there are
+-- units of it. The unit is a test task with a training. low and high are the 95 % t interval of the ratio, p is two-sided. flipped_p is that of
 -- 99,999 random flips of the signs of task means. accepted: the gate is passed, and this interval and
 -- those before it lie above 1. Reads `units` and `gate_passed`; t_quantile and t_tail are functions
 -- of figures.py.
 WITH compared (place, hypothesis, arm) AS (
-    VALUES (1, 'H2a', 'reversed'), (2, 'H2b', 'no_scores'), (3, 'H1''', 'other_task')
+    VALUES
+        (1, 'H2a', 'reversed'), (2, 'H2b', 'no_scores'), (3, 'H1''', 'other_task'),
+        (4, 'none stated', 'constant')
 ),
 differences AS (
     SELECT

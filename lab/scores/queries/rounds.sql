@@ -1,6 +1,6 @@
 -- The search after each round, 0 being its first exemplars: the geometric mean over chains of the best
 -- speedup so far, the share of chains that have the best setting of their task, and the share of
--- attempts of the round that repeat an exemplar. Reads `attempts` and `surface`.
+-- attempts of the round that repeat one of the two exemplars shown. Reads `attempts` and `surface`.
 WITH tried AS (
     SELECT seed, arm, task_id, draw, round, setting, list_contains(shown, setting) AS repeats
     FROM attempts

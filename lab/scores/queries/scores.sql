@@ -19,8 +19,10 @@ SELECT
     shares.seed, places.arm, surface.family, surface.shape, surface.operation,
     places.task_id, places.draw, places.prompt_id, places.right_scores, places.shown_scores,
     sum(shares.probability) AS mass,
-    CASE WHEN bool_or(shares.names) THEN sum(shares.named_first) / sum(shares.probability) END
-        AS first_share,
+    CASE
+        WHEN bool_or(shares.names)
+            THEN coalesce(sum(shares.named_first), 0) / sum(shares.probability)
+    END AS first_share,
     sum(shares.probability * surface.outcome) / sum(shares.probability) AS expected
 FROM places
 INNER JOIN shares ON shares.prompt_id = places.prompt_id

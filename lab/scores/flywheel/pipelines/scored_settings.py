@@ -30,18 +30,12 @@ class Config:
     """Training rows without kernels; a text that repeats is one row with several copies."""
     draws: int = 50
     """Pairs of exemplars for each test task."""
-    evaluator: str = "judge"
-    """Evaluator whose speedups are shown."""
 
 
 def select(lake: store.Lake, config: Config, request: Request) -> Selection:
     """Draw pairs of settings: for training with their answers, for evaluation for every arm."""
     tasks = pipelines.select_tasks(lake, request)
-    surface = pipelines.query(
-        lake,
-        pipelines.sql("scored_settings", "surface"),
-        {"evaluator": config.evaluator},
-    )
+    surface = pipelines.query(lake, pipelines.sql("scored_settings", "surface"))
     parameters: dict[str, Any] = {"seed": request.seed}
     if request.purpose == "train":
         parameters |= {

@@ -2,7 +2,6 @@
 -- The newest verdict of a kernel counts, whichever protocol gave it; where a win was measured twice,
 -- the lower speedup. speedup is NULL if the kernel is not correct or has no figure. `outcome` is the
 -- logarithm of the speedup, or that of the slowest correct setting of the task where there is none.
--- Parameters: evaluator.
 WITH verdicts AS (
     SELECT
         evaluations.kernel_id, evaluations.task_id, evaluations.workload_id,
@@ -11,7 +10,7 @@ WITH verdicts AS (
         count(*) OVER kernel_verdicts AS judged
     FROM standing_evaluations AS evaluations
     INNER JOIN devices ON devices.device_id = evaluations.device_id
-    WHERE evaluations.evaluator = $evaluator AND evaluations.status <> 'evaluator_error'
+    WHERE evaluations.evaluator = 'judge' AND evaluations.status <> 'evaluator_error'
     WINDOW kernel_verdicts AS (PARTITION BY evaluations.kernel_id, evaluations.task_id)
     QUALIFY row_number() OVER (
         PARTITION BY evaluations.kernel_id, evaluations.task_id
