@@ -29,7 +29,9 @@ TIMEOUT_S = 120.0
 """Time limit for an answer of the Hub; the client itself would wait forever."""
 TRIES = 4
 PAUSE_S = 1.0
-REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,95}/[A-Za-z0-9][A-Za-z0-9._-]{0,95}")
+_NAME = r"[A-Za-z0-9_](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_])?"
+REPO = re.compile(rf"(?!.*(?:--|\.\.|\.git$)){_NAME}/{_NAME}")
+"""ORG/NAME as the Hub takes it, which is less than its client takes."""
 _KIND = "dataset"
 _HTTP = ("httpx", "httpx2")
 _T = TypeVar("_T")
@@ -170,11 +172,13 @@ class Hub:
             except FlywheelError:
                 raise
             except Exception as error:
-                # A server error, a timeout, or a lost connection.
                 status, causes = _find_status(error), list(faults.list_causes(error))
                 libraries = {type(cause).__module__.partition(".")[0] for cause in causes}
-                is_temporary = not libraries.isdisjoint(_HTTP) or any(
-                    isinstance(cause, ConnectionError | TimeoutError) for cause in causes
+                # The client does not expect a cut answer, or one of a proxy or a login page.
+                is_unread = isinstance(error, ValueError | TypeError | LookupError)
+                is_temporary = is_unread or not libraries.isdisjoint(_HTTP)
+                is_temporary |= any(
+                    isinstance(one, ConnectionError | TimeoutError) for one in causes
                 )
                 if status is not None:
                     is_temporary = status in (408, 429) or status >= 500
@@ -184,25 +188,37 @@ class Hub:
                     )
                     time.sleep(PAUSE_S * 2**number)
                     continue
-                is_of_client = not libraries.isdisjoint(("huggingface_hub", *_HTTP)) or any(
-                    isinstance(cause, OSError) for cause in causes
-                )
-                if not is_of_client and not (isinstance(error, ValueError) and "LFS" in str(error)):
-                    raise
-                hint = "Run it again: what the Hub has already is not sent twice, and half is "
-                hint += "never published."
+                if not is_temporary and libraries.isdisjoint(("huggingface_hub", *_HTTP)):
+                    raise  # such as a full disk
+                reason = self.describe_error(error)
                 if status in (401, 403):
-                    hint = "The Hub does not accept the token, or it may not do this: `hf auth "
-                    hint += "login`, or set HF_TOKEN to one that may write there."
+                    hint = "The Hub does not accept the token, or the token has no right to do "
+                    hint += "this: run `hf auth login`, or set HF_TOKEN to another one."
                 elif status in (409, 412):
                     hint = "Somebody else has changed the repository meanwhile: run it again."
-                raise FlywheelError(f"{what}: {self.describe_error(error)}", hint) from None
+                elif status == 429:
+                    hint = "The Hub limits how often it is asked: run it again in some minutes."
+                elif is_temporary and status is None and is_unread and "LFS" not in reason:
+                    reason = "the answer cannot be read"
+                    hint = "Test HF_ENDPOINT, and whether a proxy or a login page answers instead "
+                    hint += "of the Hub."
+                elif is_temporary:
+                    hint = "Run it again: what the Hub has already is not sent twice, and half is "
+                    hint += "never published."
+                else:
+                    hint = "The Hub refuses this. Change what it names, or test HF_ENDPOINT."
+                raise FlywheelError(f"{what}: {reason}", hint) from None
         raise AssertionError("unreachable")
 
     def describe_error(self, error: BaseException) -> str:
         """Return the message of an error in one line, without tokens."""
         causes = [cause for cause in faults.list_causes(error) if str(cause)]
-        text = " ".join(str(causes[-1] if causes else error).split()) or type(error).__name__
+        status, said = _find_status(error), getattr(error, "server_message", None)
+        if status is not None:
+            text = f"HTTP {status}" + (f": {said}" if said else "")
+        else:
+            text = str(causes[-1] if causes else error) or type(error).__name__
+        text = " ".join(text.split())
         if self._token:
             text = text.replace(self._token, REMOVED)
         return SECRETS.sub(REMOVED, text)[:300]

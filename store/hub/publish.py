@@ -21,7 +21,10 @@ from store.lake.location import Location
 from store.lake.reader import Lake
 from store.upkeep import history
 
-TAG = re.compile(r"[A-Za-z][A-Za-z0-9._-]{0,95}")
+TAG = re.compile(
+    r"(?!(?:main|HEAD)$)(?!.*(?:\.\.|\.lock$))[A-Za-z](?:[A-Za-z0-9._-]{0,94}[A-Za-z0-9_-])?"
+)
+"""A name that git takes, and that is no name of a branch."""
 Progress: TypeAlias = Callable[[str], None]
 
 
@@ -90,11 +93,14 @@ def publish(
     started_at = datetime.now(UTC)
     say = progress or (lambda _: None)
     if not REPO.fullmatch(repo):
-        raise FlywheelError(f"{quote_name(repo)} is not a repository", "Write it as ORG/NAME.")
-    if not TAG.fullmatch(options.tag) or options.tag == "main":
+        raise FlywheelError(
+            f"{quote_name(repo)} is not a repository",
+            "Write it as ORG/NAME, with letters, digits, and single `-`, `_` and `.` between them.",
+        )
+    if not TAG.fullmatch(options.tag):
         raise FlywheelError(
             f"{quote_name(options.tag)} cannot be a tag",
-            "Begin with a letter, such as v1; no spaces or slashes.",
+            "Begin with a letter, such as v1, and use letters, digits, `-`, `_` and single dots.",
         )
     location = Location.of(url)
     location.require()

@@ -11,14 +11,12 @@ folder that an agent happens to work in.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import inspect
 import json
 import os
 import sys
 from collections.abc import (
-    AsyncIterable,
     AsyncIterator,
     Awaitable,
     Callable,
@@ -41,7 +39,7 @@ from store.errors import FlywheelError, UnknownName, UsageError
 
 if TYPE_CHECKING:
     from mcp.server import MCPServer
-    from mcp.types import CallToolResult
+    from mcp.types import CallToolResult, JSONRPCError
     from starlette.types import ASGIApp, Receive, Scope, Send
 
     from store.mcp.lake_tools import LakeTools, Reply
@@ -180,27 +178,61 @@ class _RequireToken:
 async def _serve_stdio(lake_tools: LakeTools, server: MCPServer[Any]) -> None:
     import anyio
     from mcp.server.stdio import stdio_server
+    from mcp.shared.message import SessionMessage
 
     # As the library does it for its own: children read nothing, and this process reads a copy.
     requests = os.fdopen(os.dup(0), encoding="utf-8", errors="replace")
     with open(os.devnull) as nothing:
         os.dup2(nothing.fileno(), 0)
-    lines = cast("anyio.AsyncFile[str]", _read_requests(anyio.wrap_file(requests)))
+
+    async def read_requests() -> AsyncIterator[str]:
+        async for line in anyio.wrap_file(requests):
+            request = _check_request(line.strip("\ufeff \t\r\n"))
+            if isinstance(request, str):
+                yield request
+            elif request is not None:
+                await outgoing.send(SessionMessage(request))
+
+    lines = cast("anyio.AsyncFile[str]", read_requests())
     low = server._lowlevel_server  # pyright: ignore[reportPrivateUsage]
     async with lake_tools, stdio_server(stdin=lines) as (incoming, outgoing):
         await low.run(incoming, outgoing, low.create_initialization_options())
 
 
-async def _read_requests(lines: AsyncIterable[str]) -> AsyncIterator[str]:
-    """Yield requests without halves of surrogate pairs, which the library does not answer."""
-    async for line in lines:
+def _check_request(line: str) -> str | JSONRPCError | None:
+    """Return a request that the library reads, or the answer to one that it would drop.
+
+    Halves of surrogate pairs are replaced, which the library does not answer either.
+    """
+    from mcp import types
+
+    if not line:
+        return None
+    request_id: str | int | None = None
+    code, reason = types.PARSE_ERROR, "this line is not JSON that can be read"
+    try:
+        request: Any = json.loads(line)
+        code, reason = types.INVALID_REQUEST, _REQUEST
+        if isinstance(request, dict) and "id" in request:
+            given: Any = cast("dict[str, Any]", request)["id"]
+            if type(given) in (str, int):
+                request_id = given
+            elif "method" in request:
+                raise ValueError("the library would take it for a notification")
         if "\\ud" in line.lower():
-            with contextlib.suppress(ValueError, RecursionError):
-                text = json.dumps(json.loads(line), ensure_ascii=False)
-                line = text.encode("utf-8", "replace").decode()
-        yield line
+            text = json.dumps(request, ensure_ascii=False)
+            line = text.encode("utf-8", "replace").decode()
+        types.jsonrpc_message_adapter.validate_json(line, by_name=False)
+    except (ValueError, RecursionError):
+        error = types.ErrorData(code=code, message=reason)
+        return types.JSONRPCError(jsonrpc="2.0", id=request_id, error=error)
+    return line
 
 
+_REQUEST = (
+    'send one request a line: an object with "jsonrpc": "2.0", an "id" that is a text or a whole '
+    'number, a "method", and "params" that are an object'
+)
 _TYPES: dict[object, str] = {
     str: "string", str | None: "string", int: "integer", float: "number"
 }  # fmt: skip

@@ -22,7 +22,7 @@ from urllib.parse import unquote
 import uvicorn
 from starlette.applications import Starlette
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
 TOKEN = "hf_" + "w" * 34
@@ -33,9 +33,10 @@ LFS_ENDS = (".parquet", ".sqlite", ".png")
 class Fault:
     """Something that goes wrong with the next requests that match.
 
-    kind: status (answered with `value`), hang (silent for `value` seconds), cut (the connection
-    ends inside the request's or the answer's body), lost (done, but the answer is cut), corrupt
-    (one byte of the body is another).
+    kind: status (answered with `value`), page (answered with HTML, as by the login page of a
+    network), hang (silent for `value` seconds), cut (the connection ends inside the request's or
+    the answer's body), lost (done, but the answer is cut), corrupt (one byte of the body is
+    another).
     """
 
     method: str
@@ -156,6 +157,9 @@ class HubServer:
             await _drain(receive)
             body = {"error": f"fault {fault.value}"}
             await JSONResponse(body, status_code=int(fault.value))(scope, receive, send)
+        elif fault.kind == "page":
+            await _drain(receive)
+            await HTMLResponse("<h1>Log in to the network</h1>")(scope, receive, send)
         elif fault.kind == "hang":
             await asyncio.sleep(fault.value)
             raise ConnectionAbortedError

@@ -49,6 +49,8 @@ SLOW = [
     Fault("POST", "/commit/", "cut"),
     Fault("GET", "/tree/", "cut"),
     Fault("GET", "/tree/", "status", 500),
+    Fault("GET", "/tree/", "page"),
+    Fault("POST", "/preupload/", "page"),
     Fault("POST", "/commit/", "hang", 3),
     Fault("PUT", "/lfs/", "hang", 3),
     Fault("POST", "/tag/", "hang", 3),
@@ -111,6 +113,27 @@ def test_a_commit_of_somebody_else_is_not_built_over(
         publish(rich_url, REPO, FEW, hub=hub)
     assert "meanwhile" in str(told.value)
     assert len(server.repos[REPO].commits) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("fault", "words"),
+    [
+        (Fault("GET", "/api/datasets/", "page"), ("answer cannot be read", "HF_ENDPOINT")),
+        (Fault("GET", "/api/datasets/", "status", 422), ("HTTP 422: fault 422", "refuses")),
+        (Fault("POST", "/commit/", "status", 429), ("HTTP 429: fault 429", "in some minutes")),
+        (Fault("POST", "/commit/", "status", 403), ("HTTP 403: fault 403", "HF_TOKEN")),
+    ],
+    ids=lambda one: _name(one) if isinstance(one, Fault) else "",
+)
+def test_an_answer_that_does_not_change_is_reported_with_the_reason_of_the_server(
+    fault: Fault, words: tuple[str, str], rich_url: str, server: HubServer, hub: Hub
+) -> None:
+    server.faults.append(replace(fault, times=99))
+    with pytest.raises(FlywheelError) as told:
+        publish(rich_url, REPO, FEW, hub=hub)
+    assert all(word in str(told.value) for word in words), told.value
+    assert REPO not in server.repos or server.repos[REPO].tags == {}
 
 
 @pytest.mark.slow

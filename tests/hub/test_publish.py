@@ -400,10 +400,21 @@ def test_a_dry_run_prints_the_card(rich_url: str, server: HubServer, tmp_path: P
 
 
 @pytest.mark.repeats(run=2)
-@pytest.mark.parametrize("name", ["kernels", "a/b/c", "../x/y", "lab/na me", "-/x", ""])
+@pytest.mark.parametrize(
+    "name", ["kernels", "a--b/c", "a/b/c", "../x/y", "lab/na me", "-/x", "a/b.", "a/b.git", ""]
+)
 def test_names_that_are_none_are_refused(name: str, rich_url: str, hub: Hub) -> None:
     with pytest.raises(FlywheelError, match="not a repository"):
         publish(rich_url, name, V1, hub=hub)
+
+
+@pytest.mark.repeats(run=1)
+@pytest.mark.parametrize("tag", ["v..1", "v1.lock", "v1.", "HEAD", "main", "v/1", "1"])
+def test_tags_that_git_or_the_hub_would_refuse_are_refused(
+    tag: str, rich_url: str, hub: Hub
+) -> None:
+    with pytest.raises(FlywheelError, match="cannot be a tag"):
+        publish(rich_url, "lab/kernels", Options(tag=tag), hub=hub)
 
 
 @pytest.mark.slow

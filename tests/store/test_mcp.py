@@ -378,6 +378,32 @@ def test_a_process_answers_over_stdio_and_ends_a_query_that_is_cancelled(
 
 
 @pytest.mark.slow
+def test_a_line_that_is_no_request_gets_an_answer(lake: Path) -> None:
+    malformed = [
+        "hello", "[" * 100_000, "null", "[]", '{"jsonrpc": "2.0", "id": 7}',
+        '{"jsonrpc": "2.0", "id": "a", "method": "tools/call", "params": []}',
+        '{"jsonrpc": "2.0", "id": 1.5, "method": "ping"}',
+    ]  # fmt: skip
+    alive = '\ufeff{"jsonrpc": "2.0", "id": 8, "method": "initialize", "params": {'
+    alive += '"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": '
+    alive += '{"name": "a stranger", "version": "1"}}}\r'
+    ended = subprocess.run(
+        [sys.executable, "-m", "store", "mcp", "--lake", str(lake)],
+        input="\n".join(["", *malformed, alive, ""]),
+        capture_output=True, text=True, timeout=120, check=True,
+    )  # fmt: skip
+    *refused, last = map(json.loads, ended.stdout.splitlines())
+    assert [(one["id"], one["error"]["code"]) for one in refused] == [
+        (None, -32700), (None, -32700), (None, -32600), (None, -32600), (7, -32600), ("a", -32600),
+        (None, -32600),
+    ]  # fmt: skip
+    assert "one request a line" in refused[-1]["error"]["message"]
+    assert last["id"] == 8
+    assert last["result"]["serverInfo"]["name"] == "kernel-flywheel"
+    assert ended.stderr == ""
+
+
+@pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the children in /proc")
 def test_a_process_answers_over_http_and_ends_a_query_whose_client_is_gone(lake: Path) -> None:
     async def use(url: str, work: Work) -> Any:
