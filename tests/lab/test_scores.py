@@ -425,13 +425,7 @@ def test_gate_counts_prompts_whose_faster_kernel_is_named(
 def test_ceilings_are_those_of_a_reader_of_the_train_grid(
     database: duckdb.DuckDBPyConnection,
 ) -> None:
-    # At the first shape the third setting is best, at the other one the first.
-    speedups = ("32 x 8", [1.0, 2.0, 8.0]), ("8 x 32", [8.0, 2.0, 1.0])
-    train = surface(
-        {f"train {shape}": (shape, "square", [*row]) for shape, row in speedups}, "train"
-    )
-    test = surface({shape: (shape, "ReLU", [*row]) for shape, row in speedups}, "test")
-    database.register("surface", pa.concat_tables([train, test]))
+    speedups = add_two_shapes(database)
     arms = [
         {"prompt_id": f"{arm} {shape}", "family": "tuned_rows", "operation": "ReLU",
          "settings": ["A=1", "A=2"], "shown_scores": shown,
@@ -442,11 +436,93 @@ def test_ceilings_are_those_of_a_reader_of_the_train_grid(
         )
     ]  # fmt: skip
     database.register("arms", pa.Table.from_pylist(arms))
-    found = {row["arm"]: row["geomean"] for row in figure(database, "ceilings")}
+    found = {row.pop("arm"): row for row in figure(database, "ceilings")}
+    geomeans = {arm: row["geomean"] for arm, row in found.items()}
     # Right labels tell the shape. Labels 2 and 1 are nearer to 1 and 2 than to 8 and 2, and so are
     # labels 2 and 8: the reader takes the third setting, which is 8 and 1 times as fast. Without
     # scores, the first setting and the third are equally good, and each is 8 and 1 times as fast.
-    assert found == {"right": 8.0, "reversed": 2.8284, "no_scores": 2.8284}
+    assert geomeans == {"right": 8.0, "reversed": 2.8284, "no_scores": 2.8284}
+    # As a pair without an order, 1 and 2 are the first shape and 8 and 2 the other.
+    assert [found[arm]["unbound"] for arm in geomeans] == [8.0, 2.8284, 8.0]
+
+
+def add_two_shapes(database: duckdb.DuckDBPyConnection) -> tuple[tuple[str, list[float]], ...]:
+    """Add a train and a test task of two shapes; return the speedups of both by shape.
+
+    At the first shape the third setting is best, at the other one the first.
+    """
+    speedups = ("32 x 8", [1.0, 2.0, 8.0]), ("8 x 32", [8.0, 2.0, 1.0])
+    train = surface(
+        {f"train {shape}": (shape, "square", [*row]) for shape, row in speedups}, "train"
+    )
+    test = surface({shape: (shape, "ReLU", [*row]) for shape, row in speedups}, "test")
+    database.register("surface", pa.concat_tables([train, test]))
+    return speedups
+
+
+def test_answers_say_which_shape_they_are_for(database: duckdb.DuckDBPyConnection) -> None:
+    add_two_shapes(database)
+    chances = {
+        "right": {"A=3": 0.6, "A=1": 0.2},
+        "reversed": {"A=1": 0.6, "A=2": 0.2},
+        "no_scores": {"A=3": 0.4, "A=1": 0.4},
+    }
+    prompts = [
+        {"seed": seed, "prompt_id": arm, "named": 1, "setting": setting, "probability": chance}
+        for seed in range(3)
+        for arm, row in chances.items()
+        for setting, chance in row.items()
+    ]
+    database.register("prompts", pa.Table.from_pylist(prompts))
+    arms = [
+        {"prompt_id": arm, "family": "tuned_rows"}
+        | {"places": [{"task_id": "32 x 8", "arm": arm, "draw": 1}]}
+        for arm in chances
+    ]
+    database.register("arms", pa.Table.from_pylist(arms))
+    # Probabilities are shares of the grid's 0.8. `right` and `reversed` share 0.25 of A=1; a prompt
+    # without another pair is not compared with one.
+    assert figure(database, "exchanged") == [
+        {"other": other, "prompts": 3, "distance": distance, "same_first": same}
+        for other, distance, same in (
+            ("right, another training", 0.0, 1.0), ("no_scores", 0.25, 0.0),
+            ("reversed", 0.75, 0.0),
+        )
+    ]  # fmt: skip
+    assert figure(database, "implied") == [
+        {"arm": arm, "own_shape": own, "own_is_largest": largest, "any_shape": anywhere}
+        for arm, own, largest, anywhere in (
+            ("right", 0.75, 1.0, 1.0), ("no_scores", 0.5, 1.0, 1.0), ("reversed", 0.0, 0.0, 0.75),
+        )
+    ]  # fmt: skip
+    units = [{"arm": "right", "task_id": "32 x 8", "seed": 0, "score": 0.5, "prompts": 1}]
+    database.register("units_before", pa.Table.from_pylist(units))
+    database.execute(f"CREATE TABLE units_constant AS {figures.read_query('constant_units')}")
+    constant = {row["task_id"]: row["score"] for row in figure(database, "constant_units")[1:]}
+    # A=1 and A=3 are equally good over the shapes; the later name is taken.
+    assert constant == {"32 x 8": pytest.approx(math.log(8)), "8 x 32": 0.0}
+    decided = {
+        row["arm"]: row["score"] for row in figure(database, "decided_units")
+        if row["seed"] == 0 and row["task_id"] == "32 x 8"
+    }  # fmt: skip
+    # Under the belief of `right`, 0.75 for the first shape, A=3 is best; `reversed` believes in the
+    # other shape alone, so it takes A=1; to `no_scores` both are as good.
+    eight = pytest.approx(math.log(8))
+    assert decided == {"right": eight, "reversed": 0.0, "no_scores": eight, "constant": eight}
+
+
+def test_a_list_of_settings_searches_without_a_model(database: duckdb.DuckDBPyConnection) -> None:
+    add_two_shapes(database)
+    attempts = [
+        {"seed": 0, "arm": "right", "task_id": task, "draw": 1, "round": number}
+        | {"shown": shown, "setting": "A=2"}
+        for task, shown in (("32 x 8", ["A=1", "A=2"]), ("8 x 32", ["A=2", "A=3"]))
+        for number in (1, 2)
+    ]
+    database.register("attempts", pa.Table.from_pylist(attempts))
+    # The list is A=3, A=1 and any: the first task is at 2, then 8; the second at 2, 2, then 8.
+    found = [(row["round"], row["best_so_far"]) for row in figure(database, "listed")]
+    assert found == [(0, 2.0), (1, 4.0), (2, 8.0), (3, 8.0)]
 
 
 def test_single_answers_are_looked_up_in_the_grid(database: duckdb.DuckDBPyConnection) -> None:

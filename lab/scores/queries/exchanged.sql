@@ -43,6 +43,9 @@ paired AS (
         sum(least(coalesce(answers.share, 0), others.share)) AS overlap,
         coalesce(bool_or(answers.first AND others.first), false) AS same_first
     FROM others
+    -- The last pair of a task has no next one if there are fewer than 50.
+    SEMI JOIN (SELECT seed, task_id, draw FROM answers WHERE arm = 'right') AS same
+        ON same.seed = others.seed AND same.task_id = others.task_id AND same.draw = others.draw
     LEFT JOIN answers
         ON
             answers.arm = 'right' AND answers.seed = others.seed
