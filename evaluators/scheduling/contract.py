@@ -59,7 +59,11 @@ class Evaluator(Protocol):
     """What the module of an evaluator defines."""
 
     __name__: str
-    __file__: str | None
+
+    @property
+    def __file__(self) -> str | None:
+        """Path of the module."""
+        ...
 
     @property
     def VERSION(self) -> int:
