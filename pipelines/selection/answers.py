@@ -173,11 +173,11 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
         eligible=scores.eligible,
     )
     dropped = tasks.dropped | {f"kernel: {why}": n for why, n in scores.dropped.items()}
-    short = winners.num_rows - rows.num_rows
+    short = len(winners["task_id"].unique()) - len(rows["task_id"].unique())
     kind = pa.repeat(find_device_kind(lake, scores.device), rows.num_rows)
     return Selection(
         rows=name_clock(rows.append_column("_device_kind", kind), options.clock),
-        dropped=dropped | ({"row: too few kernels that differ": short} if short else {}),
+        dropped=dropped | ({"task: too few kernels that differ": short} if short else {}),
         notes={
             **scores.notes,
             "baseline": options.baseline,
