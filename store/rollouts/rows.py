@@ -44,11 +44,12 @@ KEYS = (
     *("prompt", "completion", *TOKEN_LISTS, "advantage", "reward", "task", "group", "sample"),
     *("step", "policy", *_OF_TRAINING, "finish_reason", "sampling", "id", "license"),
 )
-_ROLES = {role: role for role in ("system", "user", "assistant", "tool")} | {
+ROLES = {role: role for role in ("system", "user", "assistant", "tool")} | {
     **{"developer": "system", "function": "tool"},  # OpenAI
     **{"human": "user", "ai": "assistant"},  # LangChain
     **{"gpt": "assistant", "model": "assistant"},  # ShareGPT, Gemini
 }
+"""The role of a message by the name that other programs give it."""
 _LARGEST = float(np.finfo(np.float32).max)
 _ROUNDING = 1e-3
 """How far above 0 a log-probability may be: frameworks compute them in low precision."""
@@ -390,7 +391,7 @@ class _RolloutRows:
                 # ShareGPT
                 message = {**message, "role": message["from"], "content": message.get("value")}
             role = message.get("role") if isinstance(message, Mapping) else None
-            if not isinstance(role, str) or role not in _ROLES:
+            if not isinstance(role, str) or role not in ROLES:
                 said = f"role is {role!a:.40}" if isinstance(message, Mapping) else "is no dict"
                 raise self.refuse(
                     f"{key}[{at}]",
@@ -399,7 +400,7 @@ class _RolloutRows:
                 )
             if not isinstance(message.get("tool_calls"), list | tuple | None):
                 raise self.refuse(f"{key}[{at}]", "has tool_calls that are no list")
-            made = {**message, "role": _ROLES[role]}
+            made = {**message, "role": ROLES[role]}
             if made.get("content") is None:
                 made["content"] = made.get("refusal")
             if made.get("function_call"):  # of OpenAI before there were tool_calls

@@ -33,7 +33,7 @@ def trace(**changes: Any) -> dict[str, Any]:
         "task": {"type": "KernelTask", "data": {"idx": 3, "name": "relu"}, "key": "k"},
         "agent": {"config": {"model": "some-model"}, "name": "agent"},
         "nodes": [
-            node("system", "You write kernels."),
+            node("developer", "You write kernels."),  # as OpenAI names it
             node("user", "Write a ReLU.", 0),
             node("assistant", f"```python\n{kernel(1)}```", 1, tool_calls=[call]),
             node("tool", "1 failed", 2, tool_call_id="c1"),

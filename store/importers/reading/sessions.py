@@ -45,14 +45,13 @@ from store.importers.reading.pieces import (
     read_content,
 )
 from store.importers.reading.session_files import SessionFiles, is_kernel
-from store.rollouts.rows import add_tokens
+from store.rollouts.rows import ROLES, add_tokens
 
 MAX_OPEN_STEPS = 1_000
 MAX_OPEN_BYTES = 64 << 20
 """Steps that wait for the results of their calls; beyond this, the oldest is yielded without."""
 TAIL_BYTES = 1 << 20
 HARNESS = "claude-code"
-ROLES = ("system", "user", "assistant", "tool")
 MOST_TOKENS = 2**53
 
 
@@ -100,9 +99,9 @@ class SessionRows:
         about, number = step.inner("session"), step.require_whole("step")
         name, problem = about.require_text("name"), about.text("problem")
         policy_name, session_id = about.text("model") or "unknown", self.identify(name)
-        role, content = step.text("role"), step.prose("content")
-        if role not in ROLES:
-            raise step.refuse("role", " or ".join(ROLES))
+        role, content = ROLES.get(step.text("role") or ""), step.prose("content")
+        if role is None:
+            raise step.refuse("role", "system, user, assistant or tool")
         given = bool(step.flag("given"))
         calls: list[dict[str, Any]] = []
         for call in step.list("calls"):
