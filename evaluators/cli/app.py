@@ -109,7 +109,7 @@ _EvaluatorName: TypeAlias = Annotated[
     Parameter(help="Name of the evaluator (`evaluators list`). Add --help to list its options."),
 ]
 _Workers: TypeAlias = Annotated[
-    int,
+    Count,
     Parameter(help="Number of judges on the CPU, each with its own cores, or on each GPU."),
 ]
 _RayAddress: TypeAlias = Annotated[
@@ -171,7 +171,7 @@ def run(
     where: str | None = None,
     suite: str | None = None,
     device: DeviceOption = "auto",
-    workers: int = 1,
+    workers: Count = 1,
     ray: _RayAddress = None,
     limit: Count | None = None,
     contended: Annotated[bool, Parameter(negative="")] = False,
@@ -691,7 +691,7 @@ def serve(
     host: str = "127.0.0.1",
     port: _Port = 8770,
     device: Devices = "auto",
-    workers: Annotated[_Workers, Parameter(validator=Number(gte=1))] = 1,
+    workers: _Workers = 1,
     ray: _RayAddress = None,
     queue: Count = 10_000,
     config: Any = None,
@@ -1001,7 +1001,7 @@ def tasks(
     *,
     task: Annotated[str | None, Parameter(show_default=False)] = None,
     device: Devices = "auto",
-    workers: int = 1,
+    workers: Count = 1,
     task_s: float = 600.0,
     common: Common = _DEFAULT,
 ) -> None:

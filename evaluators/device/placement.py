@@ -228,6 +228,11 @@ def _read_names(device: str) -> list[str]:
         return list_gpus() or ["cuda:0"]
     names = [name.strip() for name in device.split(",")]
     for name in names:
+        if name in ("auto", "cpu", "cuda"):
+            raise DeviceUnavailable(
+                f'"{device}" lists {name} beside other devices',
+                "Name it alone, or list GPUs such as cuda:0,cuda:1.",
+            )
         kind, _, number = name.partition(":")
         known = _known_gpus()
         is_gpu = kind == "cuda" and number.isdigit()

@@ -308,7 +308,7 @@ def test_cores_are_divided_between_workers() -> None:
     for workers in (0, len(cores) + 1):
         with pytest.raises(DeviceUnavailable, match="cores"):
             placement.divide_machine("cpu", workers=workers)
-    for name in ("tpu", "cuda:x", "cuda:0,cuda:0"):
+    for name in ("tpu", "cuda:x", "cuda:0,cuda:0", "cpu,cuda:0"):
         with pytest.raises(DeviceUnavailable):
             placement.divide_machine(name)
 

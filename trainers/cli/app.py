@@ -193,7 +193,7 @@ def rollout(
     limit: Count | None = None,
     judge: bool = True,
     device: DeviceOption = "auto",
-    workers: int = 1,
+    workers: Count = 1,
     serving: Annotated[Serving, Parameter(name="*")] = _SERVING,
     budget_tokens: Count | None = None,
     budget_usd: Positive | None = None,
