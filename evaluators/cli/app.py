@@ -219,10 +219,9 @@ def run(
     """
     from evaluators.scheduling import ray_cluster
     from evaluators.scheduling import run as runs
-    from evaluators.scheduling.run import Selection, find_pending
 
     module = contract.load(evaluator)
-    selection = Selection(
+    selection = runs.Selection(
         suite=suite,
         kernel=kernel,
         where=where,
@@ -235,7 +234,7 @@ def run(
 
     def list_pending(judging_device: dict[str, Any], devices: str) -> None:
         with store.open(common.lake) as lake:
-            pending = find_pending(lake, module, [judging_device], selection)
+            pending = runs.find_pending(lake, module, [judging_device], selection)
             snapshot = lake.snapshot
         for row in pending.slice(0, _LISTED).to_pylist():
             task, path = quote_name(row["task_name"]), quote_name(row["path"])

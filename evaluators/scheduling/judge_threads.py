@@ -94,7 +94,8 @@ class Shortages:
     def count(self, tables: Tables) -> None:
         """Add the rows of one case; warn once, when shortages become frequent."""
         self.judged += 1
-        self.kernels += f'"{SHORTAGE}":' in (tables["evaluations"][0].get("parts_s") or "")
+        # An evaluator of the user's may give parts of any type.
+        self.kernels += f'"{SHORTAGE}":' in str(tables["evaluations"][0].get("parts_s"))
         if self.are_frequent and not self._is_told:
             self._is_told = True
             log.warning("%s", str(self))
