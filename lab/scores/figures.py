@@ -4,9 +4,9 @@
 
 First the grid, what a reader of the train grid could reach, and the gate. If the grid is not
 complete, a training is missing, or the gate is not passed, it stops there, before it reads what
-models answer to test prompts. --pilot reads on; such figures count for nothing. Last the loop, if
-OUT/search and OUT/stage-3 have its files: each part has units of its own, compared as those of the
-experiment are.
+models answer to test prompts. --pilot reads on; such figures count for nothing. Then the loop, if
+OUT/search and OUT/stage-3 have its files, and trainings without the shapes that test them, if
+OUT/unseen has those: each part has units of its own, compared as those of the experiment are.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.scores.budget import say
+from lab.scores.tasks import THIRDS, list_third
 
 if TYPE_CHECKING:
     import duckdb
@@ -59,8 +60,11 @@ def connect() -> duckdb.DuckDBPyConnection:
     return database
 
 
-def load(database: duckdb.DuckDBPyConnection, out: Path) -> None:
-    """Make the tables that the queries read; those without a file are empty."""
+def load(database: duckdb.DuckDBPyConnection, out: Path, scores: str = "scores") -> None:
+    """Make the tables that the queries read; those without a file are empty.
+
+    scores: Folder of OUT with the probabilities.
+    """
     files = {"surface": "surface", "arms": "arms", "training_rows": "rows"}
     for table, name in files.items():
         path = str(out / f"{name}.parquet").replace("'", "''")
@@ -73,7 +77,7 @@ def load(database: duckdb.DuckDBPyConnection, out: Path) -> None:
     }
     for table, types in columns.items():
         database.execute(f"CREATE TABLE {table} (seed INTEGER, {types})")
-        insert(database, table, out / "scores")
+        insert(database, table, out / scores)
 
 
 def insert(
@@ -155,6 +159,8 @@ def print_figures(out: Path, *, pilot: bool) -> bool:
     for name in ("constant", "decided"):
         compare(database, name, read_query(f"{name}_units"), folder)
     print_loop(database, out, folder)
+    if (out / "unseen").exists():
+        print_unseen(database, out, folder)
     return not reasons
 
 
@@ -181,6 +187,48 @@ def print_loop(database: duckdb.DuckDBPyConnection, out: Path, folder: Path) -> 
         answer(database, "masses", folder)
         compare(database, "stage_3", read_query("units"), folder)
         compare(database, "growth", read_query("growth_units"), folder)
+
+
+def print_unseen(database: duckdb.DuckDBPyConnection, out: Path, folder: Path) -> None:
+    """Print the figures of trainings that have left out the shapes of the tasks that test them.
+
+    Each third of the shapes has trainings of its own, in OUT/unseen/THIRD. The train grid that the
+    queries read is without these shapes, too.
+    """
+    units = {"unseen": "constant_units", "unseen_decided": "decided_units"}
+    passed = True
+    for third in range(THIRDS):
+        seen = connect()
+        load(seen, out, f"unseen/{third}")
+        seen.execute("SET VARIABLE held = ?", [sorted(list_third(third))])
+        seen.execute(
+            "DELETE FROM surface "
+            "WHERE (split = 'train') = list_contains(getvariable('held'), task_id);"
+            "UPDATE arms SET places = list_filter("
+            "places, lambda one: list_contains(getvariable('held'), one.task_id))"
+        )
+        answer(seen, "ceilings", folder, f"unseen_ceilings_{third}")
+        answer(seen, "gate", folder, f"unseen_gate_{third}")
+        [(gate,)] = seen.execute(
+            f"SELECT coalesce(bool_and(passed), false) FROM figure_unseen_gate_{third}"
+        ).fetchall()
+        passed = passed and gate
+        for name in TABLES:
+            seen.execute(f"CREATE TABLE {name} AS {read_query(name)}")
+        seen.execute("ALTER TABLE units RENAME TO units_before")
+        seen.execute(f"CREATE TABLE units_constant AS {read_query('constant_units')}")
+        for name, query in units.items():
+            database.register("of_third", seen.execute(read_query(query)).to_arrow_table())
+            database.execute(
+                f"CREATE TABLE IF NOT EXISTS units_{name} AS FROM of_third LIMIT 0;"
+                f"INSERT INTO units_{name} BY NAME FROM of_third"
+            )
+    database.execute(f"CREATE OR REPLACE TABLE gate_passed AS SELECT {passed} AS passed")
+    for name in units:
+        database.execute(f"CREATE OR REPLACE TABLE units AS FROM units_{name}")
+        answer(database, "hypotheses", folder, name)
+        answer(database, "cells", folder, f"{name}_cells")
+        answer(database, "speeds", folder, f"{name}_speeds")
 
 
 def compare(database: duckdb.DuckDBPyConnection, name: str, units: str, folder: Path) -> None:

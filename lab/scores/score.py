@@ -15,7 +15,7 @@ Parts are written every few batches, so the same command goes on after its budge
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from lab.scores import model as models
 from lab.scores.answer import read_setting, write_head
 from lab.scores.budget import Budget, say
-from lab.scores.tasks import KNOBS, list_settings, name_setting
+from lab.scores.tasks import KNOBS, THIRDS, list_settings, list_third, name_setting
 
 if TYPE_CHECKING:
     import torch
@@ -124,9 +124,12 @@ def score_batch(model: Any, prompts: Sequence[Prompt], trie: Trie, padding: int)
 
 
 def read_prompts(
-    arms: Path, tokenizer: Any, operations: Sequence[str] | None = None
+    arms: Path,
+    tokenizer: Any,
+    operations: Sequence[str] | None = None,
+    tasks: Collection[str] | None = None,
 ) -> list[Prompt]:
-    """Return the prompts of the arms; of some operations alone, if they are named."""
+    """Return the prompts of the arms; of some operations or tasks alone, if they are named."""
     import pyarrow.parquet as pq
 
     return [
@@ -137,7 +140,8 @@ def read_prompts(
             models.encode_prompt(tokenizer, row["prompt"]),
         )
         for row in pq.read_table(arms).to_pylist()
-        if operations is None or row["operation"] in operations
+        if (operations is None or row["operation"] in operations)
+        and (tasks is None or any(place["task_id"] in tasks for place in row["places"]))
     ]
 
 
@@ -285,6 +289,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--seed", type=int, required=True, help="seed of the training")
     parser.add_argument("--operations", nargs="+", help="only tasks of these (default: all)")
+    parser.add_argument(
+        "--unseen",
+        type=int,
+        choices=range(THIRDS),
+        help="only tasks of this third of the shapes, which the training left out",
+    )
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--budget-s", type=float, required=True)
@@ -293,7 +303,12 @@ def main() -> None:
     model, tokenizer = models.load(given.model, given.out, given.device)
     prompts = {
         "gate": read_gate_prompts(given.rows, tokenizer),
-        "prompts": read_prompts(given.arms, tokenizer, given.operations),
+        "prompts": read_prompts(
+            given.arms,
+            tokenizer,
+            given.operations,
+            None if given.unseen is None else list_third(given.unseen),
+        ),
     }
     for name, wanted in prompts.items():
         file = given.out / f"{name}-{given.seed}.parquet"

@@ -45,6 +45,7 @@ KNOBS: dict[str, dict[str, tuple[int, ...]]] = {
 }
 """Values of every knob, by family: all settings of rows, and 54 of the 180 of columns."""
 SHAPES = {"tuned_rows": 5, "tuned_columns": 4}
+THIRDS = 3
 _KNOB = re.compile(r"^(?P<name>[A-Z_]+) = \d+", re.MULTILINE)
 
 
@@ -130,6 +131,20 @@ def list_tasks() -> tuple[GridTask, ...]:
             if len(found) == wanted:
                 break
     return tuple(found[key] for key in sorted(found))
+
+
+@cache
+def list_third(third: int) -> frozenset[str]:
+    """Return the ids of the tasks of every third shape of each family, from 0, 1 or 2 on."""
+    shapes: dict[str, list[str]] = {family: [] for family in SHAPES}
+    for task in list_tasks():
+        if task.shape not in shapes[task.family]:
+            shapes[task.family].append(task.shape)
+    return frozenset(
+        task.task_id
+        for task in list_tasks()
+        if shapes[task.family].index(task.shape) % THIRDS == third
+    )
 
 
 def count_settings(split: Split) -> int:

@@ -13,13 +13,14 @@ import argparse
 import json
 import math
 import random
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lab.scores import model as models
 from lab.scores.budget import Budget, say
+from lab.scores.tasks import THIRDS, list_third
 from store.errors import FlywheelError
 
 if TYPE_CHECKING:
@@ -55,12 +56,19 @@ class Example:
     answer: list[int]
 
 
-def read_examples(rows: Path, tokenizer: Any) -> list[Example]:
-    """Return the rows as tokens; a row with several copies is there as often."""
+def read_examples(
+    rows: Path, tokenizer: Any, unseen: Collection[str] = frozenset()
+) -> list[Example]:
+    """Return the rows as tokens; a row with several copies is there as often.
+
+    unseen: Tasks whose rows are left out.
+    """
     import pyarrow.parquet as pq
 
     examples: list[Example] = []
     for row in pq.read_table(rows).to_pylist():
+        if row["task_id"] in unseen:
+            continue
         prompt = models.encode_prompt(tokenizer, row["prompt"])
         answer = models.encode_answer(tokenizer, row["completion"][0]["content"])
         examples += [Example(prompt, answer)] * row["copies"]
@@ -176,6 +184,9 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=Plan.epochs)
     parser.add_argument("--learning-rate", type=float, default=Plan.learning_rate)
     parser.add_argument("--lora", type=int, help="rank of adapters; default: all weights")
+    parser.add_argument(
+        "--unseen", type=int, choices=range(THIRDS), help="leave out this third of the shapes"
+    )
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--budget-s", type=float, required=True)
     given = parser.parse_args()
@@ -189,7 +200,8 @@ def main() -> None:
     torch.manual_seed(given.seed)
     model, tokenizer = models.load(given.model, given.out / "unpacked", given.device, given.lora)
     plan = Plan(epochs=given.epochs, learning_rate=given.learning_rate, seed=given.seed)
-    examples = read_examples(given.rows, tokenizer)
+    unseen = frozenset[str]() if given.unseen is None else list_third(given.unseen)
+    examples = read_examples(given.rows, tokenizer, unseen)
     if train(model, examples, plan, given.out, budget, tokenizer.pad_token_id):
         partial = given.out / "final.partial"
         if given.lora is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import gzip
 import json
 import math
@@ -50,6 +51,15 @@ def test_tasks_take_turns_among_as_many_as_there_are_judges() -> None:
     names = [one.task.task_id for one in order]
     fifth = next(place for place, name in enumerate(names) if name not in first)
     assert any(name not in names[fifth:] for name in first)
+
+
+def test_thirds_hold_whole_shapes() -> None:
+    thirds = [tasks.list_third(third) for third in range(tasks.THIRDS)]
+    assert sum(map(len, thirds)) == len(frozenset.union(*thirds)) == 54
+    for third in thirds:
+        held = {(task.family, task.shape) for task in tasks.list_tasks() if task.task_id in third}
+        assert {family for family, _ in held} == set(tasks.KNOBS)
+        assert len(third) == len(held) * len(tasks.OPERATIONS)
 
 
 def test_prompts_of_a_train_operation_are_equal_at_all_shapes() -> None:
@@ -623,6 +633,32 @@ def test_published_rows_give_the_published_figures(tmp_path: Path) -> None:
     assert made == {
         file.name: file.read_text("utf-8") for file in (PUBLISHED / "figures").iterdir()
     }
+
+
+@pytest.mark.slow
+def test_thirds_are_compared_without_the_shapes_that_test_them(tmp_path: Path) -> None:
+    out = tmp_path / "scores"
+    shutil.copytree(PUBLISHED, out, ignore=shutil.ignore_patterns("figures", "search", "unseen"))
+    for third in range(tasks.THIRDS):
+        shutil.copytree(out / "scores", out / "unseen" / str(third))
+    assert figures.print_figures(out, pilot=False)
+    names = ("hypotheses", "unseen", "cells", "unseen_cells")
+    made = [(out / "figures" / f"{name}.csv").read_text("utf-8") for name in names]
+    # With the trainings of the experiment, the arms are those of the experiment.
+    assert made[1].startswith(made[0])
+    assert made[2] == made[3]
+    # The constant setting is chosen without the shapes that test it, so it is slower.
+    read = {row["arm"]: float(row["geomean"]) for row in read_csv(out, "unseen_speeds")}
+    experiment = {row["arm"]: float(row["geomean"]) for row in read_csv(PUBLISHED, "arms")}
+    ceilings = {row["arm"]: float(row["geomean"]) for row in read_csv(PUBLISHED, "ceilings")}
+    assert read.pop("constant") < ceilings["no_scores"]
+    assert read == {arm: experiment[arm] for arm in read}
+
+
+def read_csv(out: Path, name: str) -> list[dict[str, str]]:
+    """Return the rows of a figure."""
+    text = (out / "figures" / f"{name}.csv").read_text("utf-8")
+    return list(csv.DictReader(text.splitlines()))
 
 
 @pytest.mark.slow
