@@ -64,7 +64,7 @@ def write(folder: Path, dataset: Dataset, schema: pa.Schema, files: list[Path]) 
     body = render(
         "card.md.j2",
         dataset_name=job.name,
-        about=(job.module.__doc__ or "").strip().splitlines()[0],
+        about=(job.module.__doc__ or "").strip().partition("\n")[0],
         notes=dataset.notes,
         dropped=dataset.dropped,
         licenses=count_licenses(dataset),

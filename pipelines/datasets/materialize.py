@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import store
 from pipelines.contract import Kernel, Message, Row, Selection, Task
@@ -22,13 +22,21 @@ from pipelines.selection.rules import apply_rules
 from store import faults
 from store.commandline import outputs
 from store.commandline.echo import Progress, ignore_progress
-from store.errors import DatasetError, EmptyDataset
+from store.errors import DatasetError, EmptyDataset, UnknownName
 from store.ids import prompt_id
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 
+_CONTRACT = "pipelines/README.md has the contract."
+COLUMNS = {
+    "prompt-only": ({"prompt"},),
+    "prompt-completion": ({"prompt", "completion"},),
+    "preference": ({"prompt", "chosen", "rejected"}, {"chosen", "rejected"}),
+    "unpaired-preference": ({"prompt", "completion"},),
+}
+"""Columns of messages that render() may return, by the type of the dataset."""
 SLAB_ROWS = 20_000
 """Rows whose texts are in memory at a time: one scan of the kernels' ids each."""
 
@@ -50,17 +58,22 @@ def fetch_texts(
             kernels[row["kernel_id"]] = Kernel(**row, other_files=files)
         for inner in range(0, slab.num_rows, batch_rows):
             batch = slab.slice(inner, batch_rows)
-            yield (
-                batch,
-                [
+            try:
+                made = [
                     Row(
                         task=tasks[columns["task_id"]],
                         kernels=tuple(kernels[kernel_id] for kernel_id in columns["kernel_ids"]),
                         columns=columns,
                     )
                     for columns in batch.to_pylist()
-                ],
-            )
+                ]
+            except KeyError as error:
+                raise DatasetError(
+                    f"select() names {error}, which is no task or kernel at snapshot "
+                    f"{lake.snapshot}",
+                    _CONTRACT,
+                ) from error
+            yield batch, made
 
 
 log = logging.getLogger(__name__)
@@ -81,23 +94,39 @@ def select_rows(job: Job) -> Selection:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    selection = job.module.select(job.lake, job.config, job.request)
+    selection: Any = job.module.select(job.lake, job.config, job.request)
+    if not isinstance(selection, Selection) or not isinstance(
+        cast("object", selection.rows), pa.Table
+    ):
+        raise DatasetError(
+            f"{job.pipeline}: select() returns no Selection with an Arrow table", _CONTRACT
+        )
     missing = {"task_id", "kernel_ids"} - set(selection.rows.column_names)
     if missing:
         raise DatasetError(
-            f"{job.pipeline}: select() gives no column {', '.join(sorted(missing))}",
-            "pipelines/README.md has the contract.",
+            f"{job.pipeline}: select() gives no column {', '.join(sorted(missing))}", _CONTRACT
         )
+    kind = selection.dataset_type or job.module.DATASET_TYPE
+    if kind not in COLUMNS:
+        raise UnknownName.among("dataset type", kind, COLUMNS)
     if job.request.tasks is not None and selection.improvement_share is not None:
         raise DatasetError(
             "rows for some tasks cannot have an improvement share",
             "The share is that of the rows of all tasks; leave the share or the tasks out.",
         )
     # kernel_ids are lists of text, also where no row has a kernel.
-    place = selection.rows.column_names.index("kernel_ids")
-    kernels = selection.rows["kernel_ids"].cast(pa.list_(pa.string()))
-    rows = selection.rows.set_column(place, "kernel_ids", kernels).combine_chunks()
-    selection = replace(selection, rows=rows)
+    rows = selection.rows
+    for name, kind in (("task_id", pa.string()), ("kernel_ids", pa.list_(pa.string()))):
+        try:
+            column = rows[name].cast(kind)
+        except pa.ArrowException as error:
+            raise DatasetError(
+                f"{job.pipeline}: {name} of select() is no {kind}", _CONTRACT
+            ) from error
+        if column.null_count:
+            raise DatasetError(f"{job.pipeline}: select() gives rows without {name}", _CONTRACT)
+        rows = rows.set_column(rows.column_names.index(name), name, column)
+    selection = replace(selection, rows=rows.combine_chunks())
     selection = apply_rules(job.lake, selection, job.request)
     if job.request.tasks is not None:
         # A pipeline of the user may select rows of all tasks. It may not select test tasks.
@@ -137,7 +166,7 @@ def render_rows(
         "seed": job.request.seed,
         "template_hash": template_hash(job.module.TEMPLATE),
     }
-    for rendered in _render_batches(job, selection.rows, dropped):
+    for rendered in _render_batches(job, selection, dropped):
         done += rendered.batch_rows
         progress(done, selection.rows.num_rows, "rows")
         if not rendered.rows:
@@ -198,14 +227,14 @@ class _Rendered:
     tokens: list[int]
 
 
-def _render_batches(job: Job, selected: pa.Table, dropped: Counter[str]) -> Iterator[_Rendered]:
+def _render_batches(job: Job, selection: Selection, dropped: Counter[str]) -> Iterator[_Rendered]:
     """Render a batch of rows at a time; count rows that are too long or repeat a text."""
     import pyarrow as pa
 
     seen: set[bytes] = set()
     start = 0
-    for batch, rows in fetch_texts(job.lake, selected, ROW_GROUP_ROWS):
-        texts = [job.module.render(row) for row in rows]
+    for batch, rows in fetch_texts(job.lake, selection.rows, ROW_GROUP_ROWS):
+        texts = [_render_row(job, selection, row) for row in rows]
         digests = [[prompt_id(turns) for turns in text.values()] for text in texts]
         tokens = job.counter.count(
             [
@@ -233,6 +262,31 @@ def _render_batches(job: Job, selected: pa.Table, dropped: Counter[str]) -> Iter
             tokens=[tokens[index] for index in kept],
         )
         start += len(rows)
+
+
+def _render_row(job: Job, selection: Selection, row: Row) -> dict[str, list[Message]]:
+    """Return the messages of a row. Raises DatasetError if a trainer could not read them."""
+    kind = selection.dataset_type or job.module.DATASET_TYPE
+    text: Any = job.module.render(row)
+    reason = None
+    if not isinstance(text, dict) or set(text) not in COLUMNS[kind]:
+        columns = " or ".join(", ".join(sorted(names)) for names in COLUMNS[kind])
+        reason = f"returns no dict with {columns}, as {kind} needs"
+    elif not all(map(_has_turns, text.values())):
+        reason = 'returns messages that are no list of {"role": TEXT, "content": TEXT}'
+    if reason is not None:
+        raise DatasetError(f"{job.pipeline}: render() {reason}", _CONTRACT)
+    return text
+
+
+def _has_turns(turns: Any) -> bool:
+    try:
+        return bool(turns) and all(
+            set(turn) == {"role", "content"} and (turn["role"] + turn["content"]).encode()
+            for turn in turns
+        )
+    except (TypeError, AttributeError, UnicodeEncodeError):
+        return False
 
 
 def preview_dataset(job: Job, progress: Progress = ignore_progress) -> Dataset:
@@ -282,9 +336,7 @@ def choose_mixture(job: Job, selection: Selection, share: float) -> Selection:
     # they are written, so that only a batch of texts is in memory.
     dropped: Counter[str] = Counter()
     kept = [
-        place
-        for rendered in _render_batches(job, selection.rows, dropped)
-        for place in rendered.places
+        place for rendered in _render_batches(job, selection, dropped) for place in rendered.places
     ]
     rows = selection.rows.take(pa.array(kept, pa.int64()))
     gains = rows["gain"].is_valid().to_pylist() if "gain" in rows.column_names else []

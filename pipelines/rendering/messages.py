@@ -9,6 +9,7 @@ import functools
 import hashlib
 import json
 import re
+import traceback
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from pipelines.contract import Kernel, Message, Row, Task, describe_baseline
 from store import languages
 from store.code.constants import read_constants
-from store.errors import UnknownName
+from store.errors import DatasetError, FlywheelError, UnknownName
 from store.schema.clocks import describe_clock
 
 if TYPE_CHECKING:
@@ -34,13 +35,32 @@ def render(template: str, **values: Any) -> str:
     uses and `values` lacks is an error. A template of the same name in
     ./flywheel/pipelines/templates comes before ours.
     """
-    return _template(template).render(values)
+    try:
+        return _template(template).render(values)
+    except FlywheelError:
+        raise
+    except Exception as error:
+        raise _name_place(template, error) from error
+
+
+def _name_place(template: str, error: Exception) -> DatasetError:
+    """Return an error of a template with its name, and the line that jinja knows."""
+    name, line = getattr(error, "name", None) or template, getattr(error, "lineno", None)
+    if line is None:
+        for frame in traceback.extract_tb(error.__traceback__):
+            if frame.filename.endswith(".j2"):
+                name, line = Path(frame.filename).name, frame.lineno
+    place = name if line is None else f"{name}, line {line}"
+    return DatasetError(
+        f"template {place}: {type(error).__name__}: {error}",
+        "Correct the template, or the values that render() gives it.",
+    )
 
 
 @functools.cache
 def template_hash(template: str) -> str:
     """Return the sha256 over a template file and all that it includes or imports."""
-    from jinja2 import meta
+    from jinja2 import TemplateSyntaxError, meta
 
     environment = _environment()
     waiting, texts = [template], dict[str, str]()
@@ -49,7 +69,10 @@ def template_hash(template: str) -> str:
         if name in texts:
             continue
         texts[name] = _source(name)
-        found = meta.find_referenced_templates(environment.parse(texts[name]))
+        try:
+            found = meta.find_referenced_templates(environment.parse(texts[name], name))
+        except TemplateSyntaxError as error:
+            raise _name_place(name, error) from error
         waiting += [one for one in found if one is not None]
     return hashlib.sha256(json.dumps(sorted(texts.items())).encode()).hexdigest()
 
@@ -106,7 +129,8 @@ def _line(text: str) -> str:
 
 @functools.cache
 def _template(name: str) -> jinja2.Template:
-    return _environment().from_string(_source(name))
+    _source(name)
+    return _environment().get_template(name)
 
 
 @functools.cache
@@ -136,6 +160,8 @@ def _source(name: str) -> str:
         return environment.loader.get_source(environment, name)[0]
     except TemplateNotFound as error:
         raise UnknownName.among("template", name, environment.list_templates()) from error
+    except UnicodeDecodeError as error:
+        raise _name_place(name, error) from error
 
 
 TEMPLATE = "one_shot.j2"

@@ -17,7 +17,7 @@ import traceback
 import typing
 from ast import literal_eval
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, fields, is_dataclass
+from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
@@ -114,11 +114,10 @@ class Member:
         except SyntaxError as error:
             raise FlywheelError(f"{self.file} is not Python: {error}") from error
         except (Exception, SystemExit) as error:
-            frames = traceback.extract_tb(error.__traceback__)
-            lines = [one.lineno for one in frames if one.filename == str(self.file.absolute())]
-            place = f" (line {lines[-1]})" if lines else ""
+            place = _find_own_line(error)
+            line = f" (line {place[1]})" if place and place[0] == self.file else ""
             raise FlywheelError(
-                f"{self.file} cannot be imported: {type(error).__name__}: {error}{place}",
+                f"{self.file} cannot be imported: {type(error).__name__}: {error}{line}",
                 "Correct the file or move it away. --verbose prints the traceback.",
             ) from error
         if missing := [name for name in names if not hasattr(module, name)]:
@@ -128,6 +127,15 @@ class Member:
                 f"A file of ./flywheel/{room} defines {', '.join(names)}: see {room}/README.md.",
             )
         return module
+
+
+def _find_own_line(error: BaseException) -> tuple[Path, int] | None:
+    """Return the file of ./flywheel and the line that ran last when an error was raised."""
+    folder = Path("flywheel").absolute()
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if folder in (file := Path(frame.filename)).parents:
+            return file.relative_to(folder.parent), frame.lineno or 0
+    return None
 
 
 def find_members(room: str) -> dict[str, Member]:
@@ -240,6 +248,11 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                 sys.exit(0)
             is_usage = isinstance(error, CycloptsError)
             fault = _explain_usage(error, app) if is_usage else faults.explain(error)
+            if fault is None and (place := _find_own_line(error)):
+                fault = FlywheelError(
+                    f"{place[0]}, line {place[1]}: {type(error).__name__}: {error}",
+                    "Correct that file. --verbose prints the traceback.",
+                )
             if fault is None or ({"-v", "--verbose"} & {*arguments} and not is_usage):
                 echo.print_traceback(error)
             fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
@@ -301,7 +314,15 @@ def annotate_config(config: type) -> Any:
     cyclopts takes a class without fields for one value, so such a Config is no parameter at all. It
     looks types up in the module of the Config, which need not import those of a base's fields.
     """
-    is_empty = is_dataclass(config) and not fields(config)
+    if not is_dataclass(config) or any(
+        option.default is option.default_factory is MISSING for option in fields(config)
+    ):
+        raise FlywheelError(
+            f"Config of {sys.modules[config.__module__].__file__} is no dataclass whose fields all "
+            "have defaults",
+            "Write @dataclass(frozen=True, kw_only=True) above it, and a default for every field.",
+        )
+    is_empty = not fields(config)
     config.__init__.__annotations__ |= typing.get_type_hints(config, include_extras=True)
     return Annotated[config | None, Parameter(parse=False) if is_empty else Parameter(name="*")]
 

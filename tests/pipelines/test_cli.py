@@ -164,3 +164,65 @@ def test_a_file_that_is_no_python_is_refused_by_name(
         assert f"{name}.py is not Python" in done.stderr
         assert where in done.stderr
         assert "Traceback" not in done.stderr
+
+
+OF_ONES_OWN = '''"""A pipeline with a fault."""
+
+from dataclasses import dataclass
+
+import pipelines
+
+DATASET_TYPE = "prompt-only"
+TEMPLATE = "own.j2"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Config:
+    """No options."""
+
+
+def select(lake, config, request):
+    tasks = pipelines.select_tasks(lake, request)
+    rows = pipelines.query(
+        lake, "SELECT task_id, [] AS kernel_ids FROM asked ORDER BY task_id", asked=tasks.rows
+    )
+    return pipelines.Selection(rows=rows, dropped=tasks.dropped)
+
+
+def render(row):
+    return {"prompt": [{"role": "user", "content": pipelines.render(TEMPLATE, row=row)}]}
+'''
+
+
+@pytest.mark.repeats(run=2)
+@pytest.mark.parametrize(
+    ("code", "faulty", "words"),
+    [
+        ("row=row)}", "row=1 / 0)}", "flywheel/pipelines/own.py, line 25: ZeroDivisionError"),
+        ("row=row)", "r=row)", "template own.j2, line 1: UndefinedError: 'row' is undefined"),
+        ("return pipelines.Selection(", "return dict(", "select() returns no Selection"),
+        ('{"prompt": [', '{"chosen": [', "render() returns no dict with prompt"),
+        ('{"role"', '{"name"', 'no list of {"role": TEXT, "content": TEXT}'),
+        ("pipelines.render(TEMPLATE, row=row)", '"\\ud800"', 'no list of {"role": TEXT'),
+        ("SELECT task_id,", "SELECT 'x' AS task_id,", "'x', which is no task or kernel"),
+        ("SELECT task_id,", "SELECT NULL AS task_id,", "select() gives rows without task_id"),
+        ('"prompt-only"', '"prompts-only"', 'Did you mean "prompt-only"?'),
+        ('"own.j2"', '"broken.j2"', "template broken.j2, line 2: TemplateSyntaxError"),
+        ('"""No options."""', "most: int", "a default for every field"),
+        ("@dataclass(frozen=True, kw_only=True)", "", "is no dataclass"),
+    ],
+)
+def test_a_fault_in_a_pipeline_of_ones_own_is_named_with_its_place(
+    code: str, faulty: str, words: str, pipelines, small_url: str, tmp_path: Path
+) -> None:
+    folder = tmp_path / "flywheel" / "pipelines"
+    (folder / "templates").mkdir(parents=True)
+    (folder / "templates" / "own.j2").write_text("{{ row.task.code }}")
+    (folder / "templates" / "broken.j2").write_text("\n{% if row %}")
+    assert OF_ONES_OWN.count(code) == 1
+    (folder / "own.py").write_text(OF_ONES_OWN.replace(code, faulty))
+    done = pipelines("run", "own", "--lake", small_url)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert words in " ".join(done.stderr.split()), done.stderr
+    assert "Traceback" not in done.stderr
+    assert not any(file.is_file() for file in tmp_path.glob("datasets/**/*"))

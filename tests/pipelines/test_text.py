@@ -10,13 +10,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from jinja2 import UndefinedError
 from pipeline_lakes import Rows, code_of
 
 from pipelines import contrastive_batch, fence, prompt_id, render, render_files, template_hash
 from pipelines.contract import Kernel, Row, Task
 from store.commandline import echo
-from store.errors import UnknownName
+from store.errors import DatasetError, UnknownName
 
 ROOT = Path(__file__).parents[2]
 HOSTILE = (
@@ -57,7 +56,7 @@ def test_files_of_a_kernel_are_named_inertly() -> None:
 
 
 def test_a_missing_value_is_an_error() -> None:
-    with pytest.raises(UndefinedError):
+    with pytest.raises(DatasetError, match=r"one_shot\.j2, line \d+: .*'task_block' is undefined"):
         render("one_shot.j2", device_kind="cpu")
 
 

@@ -108,12 +108,31 @@ def test_what_cannot_be_begun_or_resumed_is_refused(job, tmp_path: Path) -> None
     resumed = job(out=tmp_path / "run", resume=True)
     with pytest.raises(FlywheelError, match="seed was 1"):
         recording.begin_run(resumed, Training(seed=2))
+    whole = (tmp_path / "run" / "run.json").read_text()
+    (tmp_path / "run" / "run.json").write_text(whole[:40])
+    with pytest.raises(FlywheelError, match=r"run\.json cannot be read"):
+        recording.begin_run(resumed, Training(seed=1))
+    (tmp_path / "run" / "run.json").write_text(whole)
     elsewhere = str(tmp_path / "another")
     store.writer(elsewhere, author="tests").close()
     with pytest.raises(FlywheelError, match="over lake"):
         recording.begin_run(
             job(out=tmp_path / "run", resume=True, lake_url=elsewhere), Training(seed=1)
         )
+
+
+def test_a_run_that_is_refused_before_its_start_leaves_its_folder_to_the_next(job) -> None:
+    refused = job()
+
+    def refuse() -> None:
+        with recording.begin_run(refused, Training()):
+            model_folder(refused.out / "model" / "tiny", 0)
+            raise FlywheelError("no such dataset")
+
+    with pytest.raises(FlywheelError, match="no such dataset"):
+        refuse()
+    with recording.begin_run(job(), Training()) as run:
+        run.start({})
 
 
 def test_a_checkpoint_is_a_policy_with_parent_stage_and_weights(job, tmp_path: Path) -> None:
@@ -146,8 +165,9 @@ def test_the_same_weights_are_one_policy_and_never_their_own_parent(job, tmp_pat
 
 
 def test_a_checkpoint_that_was_being_written_is_none(tmp_path: Path) -> None:
-    for step in (10, 9, 20):
+    for step in (10, 9, 20, 30):
         (tmp_path / f"checkpoint-{step}").mkdir()
+    (tmp_path / "checkpoint-30" / "trainer_state.json").write_text('{"global_step": ')
     (tmp_path / "checkpoint-best").mkdir()
     for step in (10, 9):
         (tmp_path / f"checkpoint-{step}" / "trainer_state.json").write_text("{}")

@@ -109,6 +109,10 @@ def test_a_dataset_that_is_gone_or_changed_is_refused(url: str, tmp_path: Path) 
     pq.write_table(table.slice(1), file)
     with pytest.raises(DatasetError, match="are not those that the lake recorded"):
         records.find_dataset(url, "sft")
+    for damaged in (b"", file.read_bytes()[:500]):
+        file.write_bytes(damaged)
+        with pytest.raises(DatasetError, match="are not those that the lake recorded"):
+            records.find_dataset(url, "sft")
     pq.write_table(table, file, compression="none")  # other bytes, the same rows
     assert records.find_dataset(url, "sft") == made
     shutil.move(made.folder, tmp_path / "moved")
@@ -118,6 +122,10 @@ def test_a_dataset_that_is_gone_or_changed_is_refused(url: str, tmp_path: Path) 
     (tmp_path / "own").mkdir()
     with pytest.raises(DatasetError, match=r"no recipe\.json"):
         records.find_dataset(url, str(tmp_path / "own"))
+    for damaged in ('{"dataset_id": "', "[]", "{}"):
+        (tmp_path / "own" / "recipe.json").write_text(damaged)
+        with pytest.raises(DatasetError, match=r"own/recipe\.json cannot be read"):
+            records.find_dataset(url, str(tmp_path / "own"))
     (tmp_path / "own" / "recipe.json").write_text(json.dumps({"dataset_id": "of elsewhere"}))
     with pytest.raises(UnknownName, match="no dataset of the lake"):
         records.find_dataset(url, str(tmp_path / "own"))

@@ -21,7 +21,7 @@ from pipelines import (
     record_dataset,
     write_dataset,
 )
-from store import read_sql
+from store import faults, read_sql
 from store.commandline import members
 from store.errors import DatasetError, UnknownName
 from trainers.models import loading
@@ -79,6 +79,8 @@ def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = N
         UnknownName: no such dataset in this lake.
         DatasetError: its folder is gone or changed, it is for evaluation, or of another type.
     """
+    import pyarrow as pa
+
     with store.open(lake_url) as lake:
         if not Path(wanted).is_dir():
             row = find_recorded(lake, wanted)
@@ -90,7 +92,13 @@ def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = N
                     f"{wanted} is no dataset of `pipelines run`: it has no recipe.json",
                     "Make it with `pipelines run`: training records the snapshot of its rows.",
                 )
-            identity = json.loads((folder / "recipe.json").read_text("utf-8")).get("dataset_id")
+            try:
+                identity = str(json.loads((folder / "recipe.json").read_bytes())["dataset_id"])
+            except (ValueError, LookupError, TypeError) as error:
+                raise DatasetError(
+                    f"{folder}/recipe.json cannot be read: {type(error).__name__}: {error}",
+                    "Make the dataset again with `pipelines run`, or copy it again.",
+                ) from error
             known = {row["dataset_id"]: row for row in _list_recorded(lake)}
             if identity not in known:
                 raise UnknownName(
@@ -118,7 +126,12 @@ def find_dataset(lake_url: str | None, wanted: str, dataset_type: str | None = N
         snapshot_id=row["snapshot_id"],
         folder=folder.resolve(),
     )
-    if compute_content_hash(dataset.files) != row["content_hash"]:
+    try:
+        content_hash = compute_content_hash(dataset.files)
+    except (pa.ArrowException, OSError) as error:
+        faults.raise_unless_damage(error, folder)
+        content_hash = None
+    if content_hash != row["content_hash"]:
         raise DatasetError(
             f"the files in {folder} are not those that the lake recorded", describe_remake(row)
         )

@@ -81,9 +81,15 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Append pending metrics and how the run ended, and close the lake."""
+        """Append pending metrics and how the run ended, and close the lake.
+
+        A run that was refused before its start leaves an empty folder, which the next one can use.
+        """
         with interrupts.wait_for("the commit of the last metrics"):
             self._stack.__exit__(kind, error, trace)
+        if kind is not None and processes.is_main() and not (self.job.out / RUN_FILE).exists():
+            for name in ("model", "cache"):
+                shutil.rmtree(self.job.out / name, ignore_errors=True)
         self._writer = None
         if self._record is not None:
             self.snapshot = self._record.snapshot
@@ -260,7 +266,13 @@ def open_state(job: Job, config: Any) -> tuple[dict[str, Any], bool]:
             raise FlywheelError(
                 f"{job.out} holds no run to resume", "Name the folder of one with --out."
             )
-        state = json.loads(file.read_text("utf-8"))
+        try:
+            state: dict[str, Any] = json.loads(file.read_bytes())
+        except ValueError as error:
+            raise FlywheelError(
+                f"{file} cannot be read: {error}",
+                "Copy it back, or begin another run: --model takes a checkpoint of this one.",
+            ) from error
         if state["name"] != job.name:
             raise FlywheelError(f"{job.out} holds a run of {state['name']}, not of {job.name}")
         if state["lake_id"] != lake_id:
@@ -307,14 +319,15 @@ def write_state(file: Path, state: dict[str, Any]) -> None:
 def list_checkpoints(folder: Path) -> list[tuple[int, Path]]:
     """Return the complete checkpoints of a transformers Trainer with their steps, oldest first.
 
-    A folder without trainer_state.json was being written when its process ended, since that file
-    is written last.
+    A folder without a whole trainer_state.json was being written when its process ended, since that
+    file is written last.
     """
-    found = [
-        (int(one.name.partition("-")[2]), one)
-        for one in folder.glob("checkpoint-*")
-        if one.name.partition("-")[2].isdigit() and (one / "trainer_state.json").exists()
-    ]
+    found: list[tuple[int, Path]] = []
+    for one in folder.glob("checkpoint-*"):
+        step = one.name.partition("-")[2]
+        with contextlib.suppress(FileNotFoundError, ValueError):
+            json.loads((one / "trainer_state.json").read_bytes())
+            found.append((int(step), one))
     return sorted(found)
 
 
