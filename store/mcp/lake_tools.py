@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from store.bounds import QueryLimits
 from store.commandline.escape import encode_json
-from store.errors import FlywheelError
+from store.errors import FlywheelError, UsageError
 from store.guard.lake_readers import LakeReaders
 from store.lake.location import Location
 from store.lake.reader import Lake
@@ -124,7 +124,12 @@ class Reply:
 
 
 def slice_code(code: str, offset: int) -> tuple[str, list[str]]:
-    """Return a part of a long code from an offset, and the notes for `Reply.truncated`."""
+    """Return a part of a long code from an offset, and the notes for `Reply.truncated`.
+
+    Raises UsageError: the offset is outside of the code.
+    """
+    if not 0 <= offset <= len(code):
+        raise UsageError(f"offset {offset} is outside of the code", f"Give 0 to {len(code)}.")
     end = min(len(code), offset + CODE_CHARS)
     if offset == 0 and end == len(code):
         return code, []

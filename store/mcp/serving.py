@@ -303,10 +303,14 @@ def build_server(lake_tools: LakeTools, rooms: Sequence[str] = READING_ROOMS) ->
         """Answers wrong names and arguments like every other error of a tool."""
 
         async def call_tool(self, name: str, arguments: dict[str, Any], context: Any = None) -> Any:
+            schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
+            known = schemas.get(name, {}).get("properties", arguments)
             try:
-                return await super().call_tool(name, arguments, context)
+                if arguments.keys() <= known.keys():
+                    return await super().call_tool(name, arguments, context)
+                # The library would ignore an argument that is misspelled, such as a filter.
+                wrong = _explain_arguments(name, schemas[name], arguments, [])
             except ToolError as error:
-                schemas = {tool.name: tool.input_schema for tool in await self.list_tools()}
                 if name not in schemas:
                     wrong = UnknownName.among("tool", name, schemas)
                 elif isinstance(error.__cause__, ValidationError):
@@ -350,6 +354,8 @@ def _explain_arguments(
         for error in errors
     ]
     known, needed = schema["properties"], schema.get("required", ())
+    reasons = reasons or [f"{tool} needs {name}" for name in needed if name not in given]
+    reasons = reasons or [f"{tool} has no {name}" for name in given if name not in known]
     unknown = "".join(f", not {name}" for name in given if name not in known)
     listed = ", ".join(f"{name} (needed)" if name in needed else name for name in known)
     return UsageError("; ".join(reasons), f"{tool} takes {listed}{unknown}.")

@@ -144,6 +144,12 @@ def test_a_wrong_name_or_argument_is_an_error_that_says_what_the_tool_takes(lake
     async def call(agent: Agent) -> None:
         for tool, arguments, message, hint in (
             ("query", {"query": "SELECT 1"}, "query needs sql", "sql (needed), at, not query."),
+            (
+                "query",
+                {"sql": "SELECT 1", "max": 1},
+                "query has no max",
+                "sql (needed), at, not max.",
+            ),
             ("query", {"sql": "SELECT 1", "at": [1]}, "at: give one text", "sql (needed), at."),
             ("show_task", {}, "show_task needs task", "task (needed), at, offset."),
             ("run_sql", {"sql": "SELECT 1"}, 'no tool "run_sql"', "There are: describe, "),
@@ -266,6 +272,9 @@ def test_a_long_code_is_read_in_parts(hostile_lake: Path) -> None:
             await agent.call("show_kernel", kernel=kernel, offset=offset)
             for offset in (0, lake_tools.CODE_CHARS, last)
         ]
+        for offset in (-1, len(HOSTILE_CODE) + 1):
+            refusal = await agent.fail("show_kernel", kernel=kernel, offset=offset)
+            assert f"Give 0 to {len(HOSTILE_CODE)}." in refusal
         return [(answer["data"]["code"], answer["truncated"]) for answer in answers]
 
     first, second, end = run_in_memory(hostile_lake, read)

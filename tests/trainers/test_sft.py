@@ -238,6 +238,14 @@ def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(url: str, tmp_path:
     assert found[-1]["weights_sha256"] == loading.hash_weights(final)
     assert list((tmp_path / "run" / "tensorboard").glob("events.*"))
 
+    # Killed again, between the last checkpoint and the trained model: no step is taken twice.
+    shutil.rmtree(final)
+    out, _ = finish(trainers(*make_words(url, "run", "--resume")))
+    assert out.startswith(f"sft: {STEPS} steps on ")
+    assert loading.compute_policy_id(final) == found[-1]["policy_id"]
+    steps = rows(url, "SELECT step FROM metrics WHERE name = 'loss' ORDER BY step")
+    assert [row["step"] for row in steps] == list(range(1, STEPS + 1))
+
 
 @pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 def test_an_adapter_is_gone_on_with_or_merged_into_weights_that_train(

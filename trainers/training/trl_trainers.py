@@ -278,6 +278,9 @@ def train_supervised(
     )
     stop_printing(trainer)
     started, folder = checkpoints.resume() if resume else (0, None)
+    if 0 < arguments.max_steps <= started:
+        # The last step is done, and the Trainer would take another one before it looks.
+        arguments.max_steps, arguments.num_train_epochs = -1, 0
     trained = trainer.train(resume_from_checkpoint=folder)
     checkpoints.write_final(trainer)
     steps = int(trainer.state.global_step)
