@@ -153,12 +153,15 @@ class Hub:
 
     def download(self, repo: str, revision: str, paths: list[str]) -> Path:
         """Return a folder with files of a commit; files that were downloaded before are reused."""
-        folder = self._ask(
-            f"{repo} cannot be downloaded",
-            lambda: self.api.snapshot_download(
-                repo, repo_type=_KIND, revision=revision, allow_patterns=paths
-            ),
-        )
+        from huggingface_hub.constants import HF_HUB_CACHE
+
+        with faults.at(HF_HUB_CACHE):  # HF_HOME names another disk
+            folder = self._ask(
+                f"{repo} cannot be downloaded",
+                lambda: self.api.snapshot_download(
+                    repo, repo_type=_KIND, revision=revision, allow_patterns=paths
+                ),
+            )
         return Path(str(folder))
 
     def _ask(self, what: str, work: Callable[[], _T]) -> _T:

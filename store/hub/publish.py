@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 from typing import TypeAlias
 
 import store
+from store import faults
 from store.commandline.echo import count_nouns
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError
@@ -104,7 +105,7 @@ def publish(
         )
     location = Location.of(url)
     location.require()
-    with Lake(location) as now, open_scratch("publish") as scratch:
+    with Lake(location) as now, open_scratch("publish") as scratch, faults.at(scratch):
         now.refuse_newer("publish")
         # The card and the upload need memory too, so this reader is closed before them.
         with Lake(location, _choose_snapshot(now, options.tag, at)) as lake:

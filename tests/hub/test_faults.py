@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -202,6 +204,27 @@ def test_a_download_that_is_cut_goes_on(
     server.faults.append(replace(fault))
     assert pull(str(tmp_path / "mine"), REPO, hub=hub).rows["kernels"] == 4
     assert server.faults == []
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_is_named_and_the_next_pull_goes_on(
+    edition_server: dict[str, bytes], server: HubServer, tmp_path: Path
+) -> None:
+    server.hold(REPO, edition_server)
+    pull_it = [sys.executable, "-m", "store", "pull", REPO, "--lake", str(tmp_path / "mine")]
+    environment = os.environ | {"HF_ENDPOINT": server.url, "HF_HOME": str(tmp_path / "home")}
+    environment |= {"HF_HUB_DISABLE_XET": "1"}
+    ended = subprocess.run(
+        ["bash", "-c", 'ulimit -f 1; exec "$@"', "-", *pull_it],
+        env=environment, capture_output=True, text=True, timeout=120, check=False,
+    )  # fmt: skip
+    assert ended.returncode == 1
+    assert str(tmp_path / "home") in ended.stderr
+    assert "Raise the limit" in ended.stderr
+    assert "Traceback" not in ended.stderr
+    assert not (tmp_path / "mine").exists()
+    ended = subprocess.run(pull_it, env=environment, capture_output=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
 
 
 @pytest.mark.slow
