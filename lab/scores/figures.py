@@ -209,9 +209,12 @@ def print_unseen(database: duckdb.DuckDBPyConnection, out: Path, folder: Path) -
         )
         answer(seen, "ceilings", folder, f"unseen_ceilings_{third}")
         answer(seen, "gate", folder, f"unseen_gate_{third}")
-        [(gate,)] = seen.execute(
-            f"SELECT coalesce(bool_and(passed), false) FROM figure_unseen_gate_{third}"
+        [(trainings, gate)] = seen.execute(
+            f"SELECT count(*), coalesce(bool_and(passed), false) FROM figure_unseen_gate_{third}"
         ).fetchall()
+        if trainings != TRAININGS:
+            say(f"third {third} has {trainings} trainings and not {TRAININGS}")
+            return
         passed = passed and gate
         for name in TABLES:
             seen.execute(f"CREATE TABLE {name} AS {read_query(name)}")
