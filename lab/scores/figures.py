@@ -152,7 +152,8 @@ def print_figures(out: Path, *, pilot: bool) -> bool:
     for name in TABLES:
         database.execute(f"CREATE TABLE {name} AS {read_query(name)}")
     for name in REST:
-        answer(database, name, folder)
+        if name != "answers" or database.table("answers").limit(1).fetchall():
+            answer(database, name, folder)
     database.execute("ALTER TABLE units RENAME TO units_before")
     for name in AFTERWARDS:
         answer(database, name, folder)

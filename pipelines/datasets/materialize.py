@@ -280,6 +280,7 @@ def _render_row(job: Job, selection: Selection, row: Row) -> dict[str, list[Mess
 
 
 def _has_turns(turns: Any) -> bool:
+    """Return whether these are messages that can be written; halves of surrogate pairs cannot."""
     try:
         return bool(turns) and all(
             set(turn) == {"role", "content"} and (turn["role"] + turn["content"]).encode()

@@ -199,6 +199,12 @@ async def _serve_stdio(lake_tools: LakeTools, server: MCPServer[Any]) -> None:
         await low.run(incoming, outgoing, low.create_initialization_options())
 
 
+_REQUEST = (
+    'send one request a line: an object with "jsonrpc": "2.0", an "id" that is a text or a whole '
+    'number, a "method", and "params" that are an object'
+)
+
+
 def _check_request(line: str) -> str | JSONRPCError | None:
     """Return a request that the library reads, or the answer to one that it would drop.
 
@@ -229,10 +235,6 @@ def _check_request(line: str) -> str | JSONRPCError | None:
     return line
 
 
-_REQUEST = (
-    'send one request a line: an object with "jsonrpc": "2.0", an "id" that is a text or a whole '
-    'number, a "method", and "params" that are an object'
-)
 _TYPES: dict[object, str] = {
     str: "string", str | None: "string", int: "integer", float: "number"
 }  # fmt: skip

@@ -2,57 +2,30 @@
 -- model. Each setting of the list is the one with which the best of the list so far has the highest mean
 -- outcome over the shapes of the train grid. Columns are those of rounds.sql. Reads `attempts` and
 -- `surface`.
-WITH known AS (
+WITH RECURSIVE known AS (
     SELECT family, shape, setting, avg(outcome) AS outcome
     FROM surface
     WHERE split = 'train'
     GROUP BY family, shape, setting
 ),
-first AS (
-    SELECT family, arg_max(setting, (outcome, setting)) AS setting
-    FROM (SELECT family, setting, avg(outcome) AS outcome FROM known GROUP BY family, setting)
-    GROUP BY family
-),
-after_first AS (
-    SELECT known.family, known.shape, known.outcome AS best
-    FROM known
-    INNER JOIN first ON first.family = known.family AND first.setting = known.setting
-),
-second AS (
-    SELECT family, arg_max(setting, (outcome, setting)) AS setting
-    FROM (
-        SELECT known.family, known.setting, avg(greatest(known.outcome, after_first.best)) AS outcome
-        FROM known
-        INNER JOIN after_first
-            ON after_first.family = known.family AND after_first.shape = known.shape
-        GROUP BY known.family, known.setting
-    )
-    GROUP BY family
-),
-after_second AS (
-    SELECT known.family, known.shape, greatest(known.outcome, after_first.best) AS best
-    FROM known
-    INNER JOIN second ON second.family = known.family AND second.setting = known.setting
-    INNER JOIN after_first
-        ON after_first.family = known.family AND after_first.shape = known.shape
-),
-third AS (
-    SELECT family, arg_max(setting, (outcome, setting)) AS setting
-    FROM (
-        SELECT known.family, known.setting, avg(greatest(known.outcome, after_second.best)) AS outcome
-        FROM known
-        INNER JOIN after_second
-            ON after_second.family = known.family AND after_second.shape = known.shape
-        GROUP BY known.family, known.setting
-    )
-    GROUP BY family
-),
 listed AS (
-    SELECT 1 AS round, family, setting FROM first
+    SELECT DISTINCT 0 AS round, family, shape, NULL::VARCHAR AS setting, '-infinity'::DOUBLE AS best
+    FROM known
     UNION ALL
-    SELECT 2, family, setting FROM second
-    UNION ALL
-    SELECT 3, family, setting FROM third
+    SELECT round, family, shape, setting, best
+    FROM (
+        SELECT
+            listed.round + 1 AS round, known.family, known.shape, known.setting,
+            greatest(known.outcome, listed.best) AS best,
+            avg(greatest(known.outcome, listed.best))
+                OVER (PARTITION BY known.family, known.setting) AS mean
+        FROM listed
+        INNER JOIN known ON known.family = listed.family AND known.shape = listed.shape
+        WHERE listed.round < 3
+    )
+    QUALIFY setting = first_value(setting) OVER (
+        PARTITION BY family ORDER BY mean DESC, setting DESC
+    )
 ),
 tried AS (
     SELECT task_id, draw, 0 AS round, unnest(any_value(shown)) AS setting
@@ -64,7 +37,8 @@ tried AS (
     FROM (SELECT DISTINCT task_id, draw FROM attempts) AS chains
     INNER JOIN (SELECT DISTINCT task_id, family FROM surface) AS tasks
         ON tasks.task_id = chains.task_id
-    INNER JOIN listed ON listed.family = tasks.family
+    INNER JOIN (SELECT DISTINCT family, round, setting FROM listed WHERE round > 0) AS listed
+        ON listed.family = tasks.family
 ),
 chains AS (
     SELECT

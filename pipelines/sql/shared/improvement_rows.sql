@@ -1,10 +1,10 @@
 -- One row per improvement: the exemplars in the order shown, then the faster kernel, with facts.
 -- The order is drawn by a hash, as in contrastive-batch. A draw with fewer exemplars than asked for
--- is left out, and so is one that shows the kernels of an earlier one. gain is the lower end of the interval of the ratio between the answer and the
--- fastest exemplar. Facts are what the newest extractor sees in a kernel, its measured time, and
--- the bottleneck that dominates in its newest profile on the device that the row speaks of, at the
--- workload of its score where there is one; pulled profiles count only for a kernel without an own
--- one there.
+-- is left out, and so is one that shows the kernels of an earlier one. gain is the lower end of the
+-- interval of the ratio between the answer and the fastest exemplar. Facts are what the newest
+-- extractor sees in a kernel, its measured time, and the bottleneck that dominates in its newest
+-- profile on the device that the row speaks of, at the workload of its score where there is one;
+-- pulled profiles count only for a kernel without an own one there.
 -- `winners` (pair_id, task_id, kernel_id, turn) and `exemplars` (task_id: the pair, kernel_id) are
 -- registered, and `eligible` defined.
 WITH used AS (
