@@ -12,7 +12,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass, fields, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
@@ -173,7 +173,11 @@ class Pool:
             UnknownName: a kernel is not in the lake, or a task has no workload for this device.
             DeviceUnavailable: no device is left; what was judged is stored.
         """
-        return self._worker.submit(self._judge, list(dict.fromkeys(wanted))).result()
+        judging = self._worker.submit(self._judge, list(dict.fromkeys(wanted)))
+        # Python notices a Ctrl-C that comes just before a wait begins only when this wait ends.
+        while wait([judging], timeout=1).not_done:
+            pass
+        return judging.result()
 
     async def evaluate(self, kernel_id: str, task_id: str) -> Verdict:
         """Return one verdict; requests that are awaited at the same time are judged together.
