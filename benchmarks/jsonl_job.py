@@ -34,9 +34,10 @@ def scores(batch: dict[str, list[Any]]) -> dict[str, list[float]]:
 def draw(buckets: dict[int, list[tuple[float, int]]], dice: random.Random) -> list[int]:
     """Return lines out of distinct buckets: softmax over mean scores, then any of the bucket."""
     means = {one: statistics.fmean(score for score, _ in buckets[one]) for one in buckets}
+    mu, sigma = statistics.fmean(means.values()), statistics.pstdev(means.values()) or 1.0
     left, chosen = dict(means), []
     for _ in range(min(EXEMPLARS, len(means))):
-        weights = [math.exp(mean / TEMPERATURE) for mean in left.values()]
+        weights = [math.exp((mean - mu) / sigma / TEMPERATURE) for mean in left.values()]
         bucket = dice.choices(list(left), weights)[0]
         del left[bucket]
         chosen.append(dice.choice(buckets[bucket])[1])

@@ -6,7 +6,9 @@ SQL draws the kernels by their measured speedups: by default two from different 
 a preference for fast buckets. Prompts never show kernels that are wrong, compute a different
 function than the task, or are known cheats (view withheld).
 
-CUDA-L1 does not publish its temperature and bucket width; the defaults are our choice.
+CUDA-L1 draws buckets with P(B) ∝ exp((mean of B - mean of means) / τ) and publishes neither τ nor
+the bucket width: the defaults are our choice. Our τ is --temperature times the standard deviation
+of the means, as the speedups of some tasks differ by tenths and those of others by tens.
 """
 
 from __future__ import annotations

@@ -61,7 +61,9 @@ buckets AS (
     FROM placed GROUP BY ALL
 ),
 centres AS (
-    SELECT task_id, CAST(sum(CAST(mean_score AS DECIMAL(18, 6))) AS DOUBLE) / count(*) AS mu
+    SELECT
+        task_id, list(mean_score ORDER BY bucket) AS means, list_avg(means) AS mu,
+        list_stddev_pop(means) AS sigma
     FROM buckets GROUP BY task_id
 ),
 draws AS (
@@ -74,7 +76,7 @@ draws AS (
 ),
 keyed AS (
     SELECT
-        task_id, draw, bucket, kernels, (mean_score - mu) / $temperature - ln(-ln((
+        task_id, draw, bucket, kernels, (mean_score - mu) / nullif(sigma, 0) / $temperature - ln(-ln((
             (md5_number_lower(concat_ws(':', $seed, 'bucket', task_id, draw, bucket)) >> 12)::DOUBLE + 0.5
         ) / 4503599627370496)) AS key
     FROM draws JOIN centres USING (task_id) JOIN buckets USING (task_id)

@@ -72,8 +72,9 @@ class ExemplarOptions:
     exemplars: int = 2
     """Number of kernels shown in a prompt (CUDA-L1: 2)."""
     temperature: float = 1.0
-    """Temperature of the softmax over buckets, in units of speedup. Our choice; CUDA-L1 does not
-    publish it."""
+    """Temperature of the softmax over buckets, in standard deviations of their mean scores: near 0,
+    the fastest is always taken; at 10, all are almost equally likely. Our choice; CUDA-L1 publishes
+    none."""
     bucket_width: float = 0.25
     """Width of a score bucket, in units of speedup. Our choice; CUDA-L1 does not publish it."""
     islands: int = 4

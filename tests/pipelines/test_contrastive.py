@@ -314,7 +314,7 @@ def test_explain_draws_the_buckets_and_marks_what_was_drawn(
         console.print(contrastive_batch.explain(lake, config, Request(), wanted))
         text = console.export_text()
         assert "4.00x to 4.25x" in text
-        assert "0.728" in text
+        assert "0.632" in text
         for kernel, score in zip(row["exemplar_kernel_ids"], row["exemplar_scores"], strict=True):
             assert f"{kernel[:8]} {score:.2f}x" in text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import statistics
 from collections import Counter
 from itertools import combinations, pairwise
 
@@ -12,6 +13,7 @@ import pytest
 
 from pipelines import contrastive_batch
 from pipelines.contract import Request
+from pipelines.selection.queries import query, sql
 from pipelines.selection.scores import draw, place
 
 DRAWS = 20_000
@@ -62,11 +64,35 @@ def list_drawn(
 
 
 def softmax(temperature: float) -> dict[int, float]:
-    """Return CUDA-L1's equation 1 for SCORES: bucket to probability."""
-    means = {bucket: sum(scores) / len(scores) for bucket, scores in SCORES.items()}
-    mu = sum(means.values()) / len(means)
-    weights = {bucket: math.exp((mean - mu) / temperature) for bucket, mean in means.items()}
+    """Return CUDA-L1's equation 1 for SCORES, by standard deviations: bucket to probability."""
+    weights = {bucket: math.exp(z / temperature) for bucket, z in standardize().items()}
     return {bucket: weight / sum(weights.values()) for bucket, weight in weights.items()}
+
+
+def standardize() -> dict[int, float]:
+    """Return the bucket of SCORES to its mean, in standard deviations from the mean of all."""
+    means = {bucket: sum(scores) / len(scores) for bucket, scores in SCORES.items()}
+    mu, sigma = statistics.fmean(means.values()), statistics.pstdev(means.values())
+    return {bucket: (mean - mu) / sigma for bucket, mean in means.items()}
+
+
+def list_probabilities(
+    lake, scores: list[float], *, error: float = 1e-6, **options
+) -> dict[float, float]:
+    """Return the mean score of each bucket to the probability that --explain prints."""
+    config = contrastive_batch.Config(**({"bucket_width": WIDTH} | options))
+    rows = [("task", f"{place:04}", score) for place, score in enumerate(scores)]
+    buckets = query(
+        lake,
+        sql("contrastive_batch", "explain"),
+        {
+            "bucket_width": config.bucket_width,
+            "temperature": config.temperature,
+            "uniform": False,
+        },
+        placed=place(lake, table(rows, error), config),
+    ).to_pylist()
+    return {row["mean_score"]: row["probability"] for row in buckets}
 
 
 def p_value(counts: Counter, expected: dict) -> float:
@@ -89,6 +115,44 @@ def test_single_draws_follow_the_softmax(lake, temperature) -> None:
     assert p_value(counts, softmax(temperature)) > 0.001
     # The same counts do not follow another temperature: the test can fail.
     assert p_value(counts, softmax(temperature * 1.3)) < 1e-6
+
+
+@pytest.mark.parametrize("scores", [[0.4, 1.1, 1.2, 2.7], [1.0, 1.6], [0.1, 2.0, 40.0, 90.0, 91.0]])
+def test_probabilities_depend_on_how_scores_lie_and_not_on_their_size(lake, scores) -> None:
+    found = list_probabilities(lake, scores)
+    assert math.isclose(sum(found.values()), 1)
+    by_mean = [found[mean] for mean in sorted(found)]
+    assert by_mean == sorted(by_mean)
+    assert len(set(by_mean)) == len(by_mean)
+    # The buckets stay those of before.
+    for scale in (0.125, 64):
+        scaled = [score * scale for score in scores]
+        found = list_probabilities(lake, scaled, bucket_width=WIDTH * scale)
+        assert list(found.values()) == pytest.approx(by_mean, rel=1e-4)
+    found = list_probabilities(lake, [score + 300 * WIDTH for score in scores])
+    assert list(found.values()) == pytest.approx(by_mean, rel=1e-4)
+
+
+def test_temperature_leads_from_the_fastest_bucket_to_all_alike(lake) -> None:
+    scores = [0.1, 2.0, 40.0, 90.0]
+    highest = [
+        list_probabilities(lake, scores, temperature=temperature)[90.0]
+        for temperature in (1e-3, 0.5, 1.0, 2.0, 1e6)
+    ]
+    assert highest == sorted(highest, reverse=True)
+    assert highest[0] == 1
+    assert highest[-1] == pytest.approx(1 / 4, rel=1e-4)
+
+
+def test_only_buckets_that_may_be_drawn_count(lake) -> None:
+    # 1.0 and 2.6 differ by their errors, and neither differs from 1.6.
+    found = list_probabilities(lake, [1.0, 1.6, 2.6], error=0.3)
+    assert found[1.6] == 0
+    assert found[2.6] == pytest.approx(1 / (1 + math.exp(-2)))
+    # A bucket that is alone has no spread.
+    assert list(list_probabilities(lake, [1.6, 1.7], error=0.2).values()) == [1]
+    [[(kernel, _)]] = list_drawn(lake, [("task", "a", 1.6)], exemplars=1, per_task=1)
+    assert kernel == "a"
 
 
 @pytest.mark.slow
@@ -119,15 +183,14 @@ def test_buckets_of_a_draw_are_distinct_and_as_many_as_there_are(lake) -> None:
 
 def test_large_scores_do_not_overflow(lake) -> None:
     rows = [("task", "a", 1e-3), ("task", "b", 5e4), ("task", "c", 120.0)]
-    found = list_drawn(lake, rows, exemplars=2, per_task=20, temperature=0.01)
+    found = list_drawn(lake, rows, exemplars=2, per_task=20, temperature=1e-4)
     assert all([score for _, score in one] == [120.0, 5e4] for one in found)
 
 
 def test_a_draw_is_the_hash_that_it_says_it_is(lake) -> None:
     """Recompute draws in Python: Gumbel keys out of md5, whatever engine or machine made them."""
     seed, temperature = 7, 0.8
-    means = {bucket: sum(scores) / len(scores) for bucket, scores in SCORES.items()}
-    mu = sum(means.values()) / len(means)
+    standardized = standardize()
 
     def read_low(*parts: object) -> int:
         digest = hashlib.md5(":".join(map(str, parts)).encode()).digest()
@@ -135,7 +198,7 @@ def test_a_draw_is_the_hash_that_it_says_it_is(lake) -> None:
 
     def key(number: int, bucket: int) -> float:
         u = ((read_low(seed, "bucket", "task", number, bucket) >> 12) + 0.5) / 2**52
-        return (means[bucket] - mu) / temperature - math.log(-math.log(u))
+        return standardized[bucket] / temperature - math.log(-math.log(u))
 
     found = list_drawn(lake, kernels(), exemplars=2, per_task=200, seed=seed)
     for number, exemplars in enumerate(found):

@@ -1,10 +1,13 @@
 -- One row per draw and score bucket of its task and island: the key by which the draw takes buckets.
--- A draw takes buckets in descending order of (mean_i - mu) / temperature - ln(-ln(u_i)), where mean_i is the
--- bucket's mean score, mu the mean over buckets, and u_i a hash of seed, task, draw and bucket: the
--- same draw everywhere. These are draws without replacement (Gumbel-max), each time with P(B_i) =
--- exp((mean_i - mu) / temperature), normalized over the buckets that may still be taken (CUDA-L1,
--- equation 1). With $uniform, P(B_i) is instead the bucket's share of kernels, so that each kernel is
--- as likely as another.
+-- A draw takes buckets in descending order of z_i / temperature - ln(-ln(u_i)), where u_i is a hash of
+-- seed, task, draw and bucket: the same draw everywhere. These are draws without replacement
+-- (Gumbel-max), each time with P(B_i) = exp(z_i / temperature), normalized over the buckets that may
+-- still be taken. z_i = (mean_i - mu) / sigma, where mean_i is the bucket's mean score, and mu and
+-- sigma are mean and population standard deviation of these means. CUDA-L1's equation 1 is P(B_i) =
+-- exp((mean_i - mu) / tau), without a value of tau. Here tau = temperature * sigma: the speedups of one
+-- task differ by tenths and those of another by tens, where one tau for both would be uniform for the
+-- first or always take the fastest bucket of the second. With $uniform, P(B_i) is instead the bucket's
+-- share of kernels, so that each kernel is as likely as another.
 -- low and reach say whether the bucket has a kernel that differs from a given one (pick.sql).
 -- `placed` (placed.sql) and `draws` (row_index, task_id, draw) are registered.
 -- Grows at HASH_JOIN: each draw weighs all buckets of its task and island.
@@ -19,11 +22,15 @@ WITH buckets AS (
     FROM placed
     GROUP BY task_id, island, bucket
 ),
-centres AS (
+centers AS (
     SELECT
         task_id, island,
-        CAST(sum(CAST(mean_score AS DECIMAL(18, 6))) AS DOUBLE) / count(*) AS mu
+        -- Lists are added up in their order, which gives the same sums everywhere.
+        list(mean_score ORDER BY bucket) AS means,
+        list_avg(means) AS mu,
+        list_stddev_pop(means) AS sigma
     FROM buckets
+    WHERE kernels > 0
     GROUP BY task_id, island
 ),
 shores AS (
@@ -58,10 +65,12 @@ keyed AS (
         ) / 4503599627370496 AS u,
         CASE
             WHEN $uniform THEN ln(buckets.kernels)
-            ELSE (buckets.mean_score - centres.mu) / $temperature
+            -- A bucket that is alone is 0 standard deviations from the mean.
+            ELSE coalesce((buckets.mean_score - centers.mu) / nullif(centers.sigma, 0), 0)
+                / $temperature
         END AS logit
     FROM landed
-    INNER JOIN centres ON centres.task_id = landed.task_id AND centres.island = landed.island
+    INNER JOIN centers ON centers.task_id = landed.task_id AND centers.island = landed.island
     INNER JOIN buckets ON buckets.task_id = landed.task_id AND buckets.island = landed.island
     WHERE buckets.kernels > 0
 )

@@ -1,7 +1,7 @@
 -- Buckets of one task, slowest first: kernels, mean score, and the probability of the first draw.
 -- `placed` is registered and holds the one task (placed.sql). A bucket that is a score of its own
 -- begins and ends at its score. Only buckets with a kernel to show are drawn. Exponents are taken
--- relative to the largest, so that none overflows; the quotient is that of bucket.sql.
+-- relative to the largest, so that none overflows; the quotient is that of buckets.sql.
 WITH buckets AS (
     SELECT
         bucket,
@@ -14,17 +14,22 @@ WITH buckets AS (
     FROM placed
     GROUP BY ALL
 ),
+measured AS (
+    SELECT
+        *,
+        max(mean_score) FILTER (WHERE shown > 0) OVER () AS highest,
+        stddev_pop(mean_score) FILTER (WHERE shown > 0) OVER () AS sigma
+    FROM buckets
+),
 weighted AS (
     SELECT
         *,
         CASE
             WHEN shown = 0 THEN 0
             WHEN $uniform THEN shown
-            ELSE exp(
-                (mean_score - max(mean_score) FILTER (WHERE shown > 0) OVER ()) / $temperature
-            )
+            ELSE exp(coalesce((mean_score - highest) / nullif(sigma, 0), 0) / $temperature)
         END AS weight
-    FROM buckets
+    FROM measured
 )
 SELECT
     score_from,
