@@ -22,7 +22,6 @@ _PREFIX = "flywheel-"
 _LEAF = "flywheel-leaf"
 _MEMORY = "memory"
 _STALE_S = 3600.0
-_TRIED_S = 1.0
 _KERNEL_BYTES = 64 << 20
 """Allowance for page tables and kernel buffers, which are charged as well."""
 _TRIED_BYTES = 16 << 20
@@ -186,7 +185,7 @@ def try_kill() -> None:
         try:
             group.take()
             group.kill()
-            time.sleep(_TRIED_S)
+            time.sleep(_TRIED_LIMIT_S)
         finally:
             os._exit(0)
     status = os.waitpid(child, 0)[1]
@@ -243,10 +242,10 @@ def try_limit(group: Path | None) -> None:
 
 
 def _wait_for(file: Path, line: str) -> None:
-    until = time.monotonic() + _TRIED_S
+    until = time.monotonic() + _TRIED_LIMIT_S
     while line not in file.read_text("utf-8").splitlines():
         if time.monotonic() > until:
-            raise TimeoutError(f"no {line!r} in {file.name} after {_TRIED_S:g} s")
+            raise TimeoutError(f"no {line!r} in {file.name} after {_TRIED_LIMIT_S:g} s")
         time.sleep(0.001)
 
 

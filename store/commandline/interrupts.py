@@ -44,6 +44,8 @@ class _Watch:
         self.is_interrupted = False
         """Whether the command must end; set by the handler, and by the thread where a server or a
         library has a handler of its own."""
+        self.last_line = threading.Lock()
+        """Taken by the thread that writes the last line, since two threads may end the process."""
         self._raises = True
         self._count = self._own = 0
         self._main = threading.get_ident()
@@ -90,7 +92,7 @@ class _Watch:
             left_s = None if until is None else max(0.0, until - time.monotonic())
             if not select.select([self._reading], [], [], left_s)[0]:
                 if not self.waits:
-                    _end_now(self.describe())
+                    _end_now(self.describe() if self.last_line.acquire(blocking=False) else "")
                 if said != (said := f"interrupted; waiting for {self.waits[-1]}"):
                     _write_line(f"{said}. Press Ctrl-C again to end at once.")
                 until = time.monotonic() + GRACE_S
@@ -198,9 +200,10 @@ def _end() -> NoReturn:
     """End this process from its main thread, while the other thread limits the time for it."""
     with suppress(OSError, ValueError):
         sys.stdout.flush()
-    with suppress(OSError, ValueError):
-        sys.stderr.write(("interrupted." if _watch is None else _watch.describe()) + "\n")
-        sys.stderr.flush()
+    if _watch is None or _watch.last_line.acquire(blocking=False):
+        with suppress(OSError, ValueError):
+            sys.stderr.write(("interrupted." if _watch is None else _watch.describe()) + "\n")
+            sys.stderr.flush()
     _end_children()
     # A normal exit waits for all threads, and some may never end.
     os._exit(EXIT_CODE)

@@ -409,7 +409,7 @@ class JudgeProcess:
     def _describe_end(self) -> SandboxFailed:
         self._relay.join(_LAST_WORDS_S)
         try:
-            code = self._process.wait(_LAST_WORDS_S)
+            code = self._process.wait(5 * _LAST_WORDS_S)  # on a busy host
         except subprocess.TimeoutExpired:
             return SandboxFailed("the judge process has closed its channel", _HINT)
         if code >= 0:
