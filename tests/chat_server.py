@@ -61,6 +61,8 @@ class ChatServer:
     answer: Callable[[dict[str, Any]], Response | dict[str, Any]]
     faults: list[Fault] = field(default_factory=list[Fault])
     delay_s: float = 0.0
+    awaited: int = 1
+    """Requests that must have been there at once before any is answered."""
     requests: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
     """Bodies of the requests, in the order in which they came."""
     keys: list[str] = field(default_factory=list[str])
@@ -92,6 +94,8 @@ class ChatServer:
         self._now += 1
         self.most_at_once = max(self.most_at_once, self._now)
         try:
+            while self.most_at_once < self.awaited:
+                await asyncio.sleep(0.005)
             await asyncio.sleep(self.delay_s)
         finally:
             self._now -= 1

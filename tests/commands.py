@@ -326,7 +326,7 @@ def is_running(pid: int) -> bool:
         return False
 
 
-def has_ended(pid: int, limit_s: float = 60.0) -> bool:
+def has_ended(pid: int, limit_s: float = 120.0) -> bool:
     """Whether a process ends within a time that a busy machine keeps.
 
     A process closes its files before it is gone: its closed channel may be seen earlier.

@@ -196,7 +196,7 @@ def open_client(lake: Path) -> Iterator[Any]:
     """Yield a client of the application of a lake, which asks as a browser on this machine does."""
     from starlette.testclient import TestClient
 
-    app = make_app(Location.of(str(lake)), None, timeout=30.0)
+    app = make_app(Location.of(str(lake)), None, timeout=300.0)
     with TestClient(app, base_url="http://localhost") as client:
         yield client
 

@@ -25,11 +25,13 @@ from evaluators.judge import VERSION
 
 ROOT = Path(__file__).parent.parent
 TASKS = ("square", "cube")
-QUICK_EVALUATOR = '''"""Judges by comments in the text: `# sleep S`, `# wrong`, `# fault`."""
+QUICK_EVALUATOR = r'''"""Judges by comments in the text: `# until FILE`, `# wrong`, `# fault`."""
 
+import ctypes
 import re
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 VERSION = 1
 
@@ -40,8 +42,10 @@ class Config:
 
 
 def judge(case, bench, config):
-    for seconds in re.findall(r"# sleep ([0-9.]+)", case.code):
-        time.sleep(float(seconds))
+    for name in re.findall(r"# until (\w+)", case.code):
+        ctypes.CDLL(None).prctl(15, name.encode(), 0, 0, 0)  # the name of this process
+        while not Path(__file__).with_name(name).exists():
+            time.sleep(0.01)
     wrong, fault = "# wrong" in case.code, "# fault" in case.code
     return {"evaluations": [{
         "evaluation_id": "1", "evaluator": "quick", "evaluator_version": VERSION,

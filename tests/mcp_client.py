@@ -68,7 +68,7 @@ def run_in_memory(
     async def run() -> Any:
         location = Location.of(str(lake))
         async with (
-            LakeTools(location, None, limits or AgentLimits(timeout=60)) as desk,
+            LakeTools(location, None, limits or AgentLimits(timeout=300)) as desk,
             open_client(build_server(desk, rooms)) as client,
         ):
             return await work(Agent(client))
@@ -107,4 +107,4 @@ def open_http_server(
             yield process.stdout.readline().strip(), process
         finally:
             process.terminate()
-            process.communicate(timeout=60)
+            process.communicate(timeout=120)

@@ -19,6 +19,7 @@ KERNELS = 12
 EVALUATOR = '''
 """Take a moment for every kernel."""
 
+import ctypes
 import os
 import time
 from dataclasses import dataclass
@@ -34,6 +35,7 @@ class Config:
 
 
 def judge(case, bench, config):
+    ctypes.CDLL(None).prctl(15, b"judging", 0, 0, 0)  # the name of this process
     time.sleep(config.seconds)
     sick = str(os.getppid()) in Path(__file__).with_name("sick").read_text().split()
     if sick:

@@ -99,7 +99,7 @@ def test_late_tests_are_named_and_a_failure_in_time_counts(tmp_path: Path) -> No
 
 @pytest.mark.slow
 def test_a_test_that_hangs_fails_and_the_others_run(tmp_path: Path) -> None:
-    limit = "-o faulthandler_timeout=5 -o faulthandler_exit_on_timeout=true"
+    limit = "-o faulthandler_timeout=30 -o faulthandler_exit_on_timeout=true"
     [text] = run_pytest(tmp_path, HANGING, f"-p xdist -n 1 {limit}")
     assert "1 failed, 1 passed" in text
     assert "crashed while running 'test_module.py::test_that_hangs'" in text

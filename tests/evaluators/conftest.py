@@ -271,7 +271,7 @@ def check_code(bench: Bench, references: Any) -> Callable[..., CheckOutcome]:
         inputs, answers = lay_out(first.inputs).end, lay_out(first.expected.value).end
         sizes = Sizes(inputs, max(inputs, answers))
         limits = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
-        deadlines = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
+        deadlines = Deadlines(import_s=120, build_s=600, first_call_s=120, call_s=120, total_s=600)
         arm = bench.start_candidate({"kernel.py": code}, sizes, limits, deadlines)
         protocol = CorrectnessProtocol(arm, reference, evidence, precision)
         try:

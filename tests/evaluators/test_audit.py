@@ -108,14 +108,14 @@ def test_a_text_that_hangs_or_kills_its_process_costs_that_text_only(
     own: Callable[[int], None],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(detect, "KERNEL_S", 2.0)
+    monkeypatch.setattr(detect, "KERNEL_S", 20.0)
     hang, kill, word = add_kernels(writer, PLAIN + "HANG\n", PLAIN + "KILL\n", PLAIN + "WORD\n")
     done = sweep.sweep(lake_url, detector="word", processes=1)
     assert done.kernels == 3
     with store.open(lake_url) as lake:
         found = {row["kernel_id"]: row for row in lake.sql("FROM findings").rows()}
     assert found[hang["kernel_id"]]["class"] == "unreadable_source"
-    assert "after 2 s" in found[hang["kernel_id"]]["quote"]
+    assert "after 20 s" in found[hang["kernel_id"]]["quote"]
     assert found[kill["kernel_id"]]["class"] == "unreadable_source"
     assert found[word["kernel_id"]]["class"] == "word"
     assert sweep.sweep(lake_url, detector="word", processes=1).kernels == 0

@@ -27,7 +27,7 @@ from store.errors import SandboxFailed
 IDS = dict.fromkeys(("kernel_id", "task_id", "workload_id"), "k")
 
 LIMITS = Limits(memory_bytes=2**30, file_bytes=2**22, open_files=256, cpu_s=60)
-DEADLINES = Deadlines(import_s=30, build_s=60, first_call_s=30, call_s=30, total_s=120)
+DEADLINES = Deadlines(import_s=120, build_s=600, first_call_s=120, call_s=120, total_s=600)
 SETTING = {"device": "cpu", "threads": 1, "flush_bytes": 0}
 FILES = {"kernel.py": "the kernel"}
 TASK = "the task"
@@ -133,7 +133,7 @@ def test_what_is_no_plain_file_is_not_published(builds: Builds, tmp_path: Path) 
             end.bind("end.so")
         begin = time.monotonic()
         assert held.keep()
-        assert time.monotonic() - begin < 5
+        assert time.monotonic() - begin < 60
     held.release()
     assert secret.read_text() == "a secret"
     [kept] = (builds.root / "kept").iterdir()

@@ -115,7 +115,7 @@ def start(bench: Bench, references: Any, task: str) -> Iterator[Start]:
         sets = reference.input_sets(range(CALLS + 1))
         sizes = Sizes.of(sets[0], sets[0])
         limits = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
-        deadlines = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
+        deadlines = Deadlines(import_s=120, build_s=600, first_call_s=120, call_s=120, total_s=600)
         code = code.replace("CALLS", str(CALLS)).replace("WORK_S", str(WORK_S))
         worker = bench.start_candidate({"kernel.py": code}, sizes, limits, deadlines)
         workers.append(worker)

@@ -20,7 +20,7 @@ from evaluators.worker.handle import Deadlines, Sizes
 from store.lake.sql_files import read_view
 
 LIMITS = Limits(memory_bytes=8 << 30, file_bytes=1 << 24, open_files=256, cpu_s=600)
-DEADLINES = Deadlines(import_s=20, build_s=20, first_call_s=20, call_s=20, total_s=120)
+DEADLINES = Deadlines(import_s=120, build_s=600, first_call_s=120, call_s=120, total_s=600)
 Checked = Callable[..., Any]
 
 

@@ -60,7 +60,7 @@ class Counting:
 
     def advance(self) -> bool:
         before = self.counts()
-        end = time.monotonic() + 10
+        end = time.monotonic() + 120
         while time.monotonic() < end:
             if all(b > a for a, b in zip(before, self.counts(), strict=True)):
                 return True

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -37,7 +38,6 @@ with getattr(lock, "hold_" + sys.argv[1])():
     print("held", flush=True)
     sys.stdin.read()
 """
-LIMIT_OF_JUDGE_S = 30.0
 A_MOMENT_S = 0.3
 """How long it is looked that nothing happens; however busy the machine, it must not."""
 LONGEST_S = 0.25
@@ -73,11 +73,11 @@ def own_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("first", "then"), [("shared", "exclusive"), ("exclusive", "shared")])
 def test_who_times_waits_for_all_others_and_they_for_it(first: str, then: str) -> None:
     holder = Holder(first, "gpu-a")
-    assert holder.has_it(60)
+    assert holder.has_it(120)
     waiting = Holder(then, "gpu-a")
     assert not waiting.has_it(A_MOMENT_S)
     holder.let_go()
-    assert waiting.has_it(60)
+    assert waiting.has_it(120)
     waiting.let_go()
 
 
@@ -88,49 +88,60 @@ def test_who_shares_waits_for_nobody_who_shares_and_not_for_other_devices() -> N
         Holder("exclusive", "gpu-b", "cpu-0"),
         Holder("exclusive", "cpu-1"),
     ]
-    assert all(holder.has_it(60) for holder in holders)
+    assert all(holder.has_it(120) for holder in holders)
     for holder in holders:
         holder.let_go()
 
 
-def wait_until_it_waits(holder: Holder, lock: Path) -> None:
-    stop, inode = time.monotonic() + 60, f":{lock.stat().st_ino} "
+def wait_until_it_waits(pid: int, lock: Path) -> None:
+    stop, inode = time.monotonic() + 120, f":{lock.stat().st_ino} "
     while time.monotonic() < stop:
         for line in Path("/proc/locks").read_text().splitlines():
-            if "->" in line and f" {holder.process.pid} " in line and inode in line:
+            if "->" in line and f" {pid} " in line and inode in line:
                 return
         time.sleep(0.01)
     raise AssertionError("it does not wait")
 
 
+def let_go_once_waited_for(holder: Holder, lock: Path, after_s: float) -> None:
+    """Let go, in a thread, some time after this process has begun to wait."""
+
+    def let_go() -> None:
+        wait_until_it_waits(os.getpid(), lock)
+        time.sleep(after_s)
+        holder.let_go()
+
+    threading.Thread(target=let_go).start()
+
+
 def test_who_times_is_not_passed_by_those_who_share(tmp_path: Path) -> None:
     turnstile, lock = (tmp_path / "flywheel-locks" / f"gpu-a.{end}" for end in ("turn", "lock"))
     sharing = Holder("shared", "gpu-a")
-    assert sharing.has_it(60)
+    assert sharing.has_it(120)
     timing = Holder("exclusive", "gpu-a")
-    wait_until_it_waits(timing, lock)
+    wait_until_it_waits(timing.process.pid, lock)
     late = Holder("shared", "gpu-a")
-    wait_until_it_waits(late, turnstile)
+    wait_until_it_waits(late.process.pid, turnstile)
     # Those that time take turns before those that share have the device again.
     second = Holder("exclusive", "gpu-a")
-    wait_until_it_waits(second, lock)
+    wait_until_it_waits(second.process.pid, lock)
     sharing.let_go()
-    assert timing.has_it(60)
+    assert timing.has_it(120)
     assert not second.has_it(A_MOMENT_S)
     timing.let_go()
-    assert second.has_it(60)
+    assert second.has_it(120)
     assert not late.has_it(A_MOMENT_S)
     second.let_go()
-    assert late.has_it(60)
+    assert late.has_it(120)
     late.let_go()
 
 
 def test_a_holder_that_is_killed_lets_go() -> None:
     holder = Holder("exclusive", "gpu-a")
-    assert holder.has_it(60)
+    assert holder.has_it(120)
     holder.process.kill()
     waiting = Holder("exclusive", "gpu-a")
-    assert waiting.has_it(60)
+    assert waiting.has_it(120)
     waiting.let_go()
     holder.let_go()
 
@@ -185,15 +196,15 @@ def test_who_shares_lets_one_that_waits_have_the_device() -> None:
         assert not timing.has_it(0)
         aside = threading.Thread(target=lock.step_aside)
         aside.start()
-        assert timing.has_it(60)
+        assert timing.has_it(120)
         aside.join(A_MOMENT_S)
         assert aside.is_alive()
         timing.let_go()
-        aside.join(60)
+        aside.join(120)
         assert not aside.is_alive()
         later = Holder("exclusive", "gpu-a")
         assert not later.has_it(A_MOMENT_S)
-    assert later.has_it(60)
+    assert later.has_it(120)
     later.let_go()
     lock.close()
 
@@ -211,7 +222,7 @@ def test_a_device_is_held_until_the_first_of_nested_shares_ends() -> None:
             pass
         later = Holder("exclusive", "gpu-a")
         assert not later.has_it(A_MOMENT_S)
-    assert later.has_it(60)
+    assert later.has_it(120)
     later.let_go()
     lock.close()
 
@@ -222,38 +233,50 @@ def test_who_has_the_device_alone_is_not_asked_for_it() -> None:
         waiting = Holder("exclusive", "gpu-a")
         assert not waiting.has_it(A_MOMENT_S)
         assert not lock.is_wanted()
-    assert waiting.has_it(60)
+    assert waiting.has_it(120)
     waiting.let_go()
     lock.close()
 
 
 @pytest.mark.slow
-def test_a_share_that_was_waited_for_lasts_before_it_is_wanted_again() -> None:
-    holders = [Holder("exclusive", "gpu-a")]
-    assert holders[0].has_it(60)
-    lock = DeviceLock.of(["gpu-a"])
-    threading.Timer(1.2, holders[0].let_go).start()
+def test_a_share_that_was_waited_for_lasts_before_it_is_wanted_again(tmp_path: Path) -> None:
+    holder = Holder("exclusive", "gpu-a")
+    assert holder.has_it(120)
+    lock, file = DeviceLock.of(["gpu-a"]), tmp_path / "flywheel-locks" / "gpu-a.lock"
+    let_go_once_waited_for(holder, file, 1.2)
+    begin = time.monotonic()
     with lock.hold_shared() as hold:
-        begin, lasts_s = time.monotonic(), min(hold.waited_s, LONGEST_S)
-        assert lasts_s == LONGEST_S
+        waited_s = hold.waited_s
         for _ in range(2):
-            holders.append(Holder("exclusive", "gpu-a"))
+            assert waited_s > LONGEST_S
+            holder = Holder("exclusive", "gpu-a")
             wait_until_wanted(lock)
-            assert time.monotonic() - begin > lasts_s
-            threading.Timer(1.2, holders[-1].let_go).start()
-            lasts_s = min(lock.step_aside(), LONGEST_S)
+            assert time.monotonic() > begin + waited_s + LONGEST_S
+            let_go_once_waited_for(holder, file, 1.2)
             begin = time.monotonic()
-            assert lasts_s == LONGEST_S
+            waited_s = lock.step_aside()
     lock.close()
+
+
+def wait_until_noticed(caplog: pytest.LogCaptureFixture) -> None:
+    until = time.monotonic() + 300
+    while not caplog.messages:
+        assert time.monotonic() < until
+        time.sleep(0.05)
 
 
 @pytest.mark.slow
 def test_a_judge_may_wait_for_its_device_longer_than_a_start_or_a_case_takes(
-    monkeypatch: pytest.MonkeyPatch, right_candidate: str, task: str
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    right_candidate: str,
+    task: str,
 ) -> None:
-    monkeypatch.setattr(process, "_START_LIMIT_S", LIMIT_OF_JUDGE_S)
+    passed_s = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + sum(passed_s), sleep=time.sleep)
+    monkeypatch.setattr(process, "time", clock)
     monkeypatch.setattr(process, "_STARTS", 1)
-    monkeypatch.setattr(process, "_GRACE_S", LIMIT_OF_JUDGE_S - 2)
+    monkeypatch.setattr(process, "_NOTICE_S", A_MOMENT_S)
     held = DeviceLock.of_device("cpu")
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=right_candidate, task_code=task)
     judging = process.JudgeProcess("judge", "cpu", Config(total_s=1, timing_s=0.05))
@@ -261,9 +284,13 @@ def test_a_judge_may_wait_for_its_device_longer_than_a_start_or_a_case_takes(
         for act in (judging.wait_ready, lambda: judging.judge(case)):
             with held.hold_exclusive():
                 acting = threads.submit(act)
-                time.sleep(1.5 * LIMIT_OF_JUDGE_S)
+                wait_until_noticed(caplog)
+                passed_s.append(10_000.0)
+                time.sleep(A_MOMENT_S)
                 assert not acting.done()
             acting.result()
+            caplog.clear()
+            judging._told_to_wait = False  # which it says once
     judging.close()
     held.close()
 
@@ -294,9 +321,7 @@ def test_a_command_says_that_its_judge_waits_for_its_device(
     with ThreadPoolExecutor(1) as threads:
         with held.hold_exclusive():
             starting = threads.submit(judging.wait_ready)
-            until = time.monotonic() + 120
-            while not caplog.messages and time.monotonic() < until:
-                time.sleep(0.05)
+            wait_until_noticed(caplog)
             assert not starting.done()
         starting.result()
     assert caplog.messages == ["waiting for cpu: another judge or a training uses it"]
@@ -324,14 +349,14 @@ def test_an_interrupt_ends_a_command_whose_judges_wait_for_their_device() -> Non
         assert starting.stdout.readline() == b"begins\n"
         time.sleep(A_MOMENT_S)
         starting.send_signal(signal.SIGINT)
-        _, told = starting.communicate(timeout=60)
+        _, told = starting.communicate(timeout=120)
     assert told.endswith(b"KeyboardInterrupt\n")
     held.close()
 
 
-STOPS, HELD_S, LIMIT_S = 4, 0.8, 5.0
-"""How often and how long another judge has the device, and a limit. A candidate is frozen about as
-long as it runs, so it exceeds the limit only with the time in which it is frozen."""
+STOPS, HELD_S, LIMIT_S = 6, 4.0, 20.0
+"""How often and how long another judge has the device, and a limit. A candidate runs a moment after
+each stop, so it exceeds the limit only with the time in which it is frozen."""
 COMPILE = f"""
 import time
 stops = 0
@@ -347,7 +372,7 @@ if not hasattr(self, "built"):
     {textwrap.indent(COMPILE, "    ").strip()}
 return torch.relu(x @ self.weight)
 """
-OTHER_JUDGE = f"""
+OTHER_JUDGE = """
 import select
 import sys
 import time
@@ -355,11 +380,13 @@ from evaluators.device.lock import DeviceLock
 lock = DeviceLock.of(["gpu-a"])
 while not select.select([sys.stdin], [], [], float(sys.argv[1]))[0]:
     with lock.hold_exclusive():
-        time.sleep({HELD_S})
+        time.sleep(float(sys.argv[2]))
 """
 
 
-def judge_beside_another(code: str, task: str, pause_s: float, **options: Any) -> dict[str, Any]:
+def judge_beside_another(
+    code: str, task: str, pause_s: float, held_s: float, **options: Any
+) -> dict[str, Any]:
     """Judge a kernel while another judge takes the device again and again; return its row."""
     config = Config(
         timing_s=0.05,
@@ -370,7 +397,7 @@ def judge_beside_another(code: str, task: str, pause_s: float, **options: Any) -
         **options,
     )
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task, axes="{}")
-    line = [sys.executable, "-c", OTHER_JUDGE, str(pause_s)]
+    line = [sys.executable, "-c", OTHER_JUDGE, str(pause_s), str(held_s)]
     with (
         subprocess.Popen(line, stdin=subprocess.PIPE),
         Bench("cpu", lock=DeviceLock.of(["gpu-a"])) as bench,
@@ -385,7 +412,7 @@ def test_a_candidate_that_compiles_in_a_call_is_frozen_while_another_judge_times
     candidate: Callable[[str], str], task: str
 ) -> None:
     # The candidate is frozen for longer than its limit; frozen time does not count.
-    row = judge_beside_another(candidate(IN_A_CALL), task, 0.05, first_call_s=LIMIT_S)
+    row = judge_beside_another(candidate(IN_A_CALL), task, 0.05, HELD_S, first_call_s=LIMIT_S)
     assert (row["status"], row["message"]) == ("correct", None)
     assert row["parts_s"]["waiting"] > STOPS * HELD_S / 2
 
@@ -410,11 +437,11 @@ def test_another_judge_times_between_two_calls_of_a_candidate(
         begin, began = time.perf_counter(), candidate.read_clock()
         calling = threading.Thread(target=candidate.call, args=(0, question))
         calling.start()
-        assert timing.has_it(60)
+        assert timing.has_it(120)
         calling.join(A_MOMENT_S)
         assert calling.is_alive()
         timing.let_go()
-        calling.join(60)
+        calling.join(120)
         assert not calling.is_alive()
         passed_s, counted_s = time.perf_counter() - begin, candidate.read_clock() - began
         assert counted_s <= passed_s - A_MOMENT_S
@@ -425,7 +452,7 @@ def test_another_judge_times_between_two_calls_of_a_candidate(
 def test_a_candidate_that_compiles_in_its_file_is_frozen_while_another_judge_times(
     right_candidate: str, task: str
 ) -> None:
-    row = judge_beside_another(COMPILE + right_candidate, task, 0.05, import_s=LIMIT_S)
+    row = judge_beside_another(COMPILE + right_candidate, task, 0.05, HELD_S, import_s=LIMIT_S)
     assert (row["status"], row["message"]) == ("correct", None)
     # The part leaves out the time in which the candidate is frozen; it includes taking the device.
     assert row["build_s"] <= row["parts_s"]["build"] + 1e-3
@@ -436,7 +463,7 @@ def test_a_candidate_that_compiles_in_its_file_is_frozen_while_another_judge_tim
 def test_a_baseline_that_compiles_is_frozen_while_another_judge_times(
     right_candidate: str, task: str
 ) -> None:
-    row = judge_beside_another(right_candidate, task, 0.5, baselines=("eager", "compile"))
+    row = judge_beside_another(right_candidate, task, 0.5, 0.8, baselines=("eager", "compile"))
     assert {one["arm"] for one in row["timings"]} >= {"kernel", "eager", "compile"}
     # A compiler takes much longer than the other judge waits to have the device again.
     assert row["parts_s"]["waiting"] > row["parts_s"]["baselines"] / 4
@@ -468,15 +495,15 @@ def test_a_lock_of_a_judge_that_was_killed_is_released_by_the_process_that_start
     waiting = Holder("exclusive", "gpu-a")
     assert not waiting.has_it(A_MOMENT_S)
     lock.close()
-    assert waiting.has_it(60)
+    assert waiting.has_it(120)
     waiting.let_go()
 
 
-def test_waiting_for_other_judges_is_a_part_of_its_own() -> None:
+def test_waiting_for_other_judges_is_a_part_of_its_own(tmp_path: Path) -> None:
     holder = Holder("shared", "gpu-a")
-    assert holder.has_it(60)
+    assert holder.has_it(120)
     lock, outcome = DeviceLock.of(["gpu-a"]), CaseResult()
-    threading.Timer(A_MOMENT_S, holder.let_go).start()
+    let_go_once_waited_for(holder, tmp_path / "flywheel-locks" / "gpu-a.lock", A_MOMENT_S)
     with outcome.time_part("timing", lock.hold_exclusive()) as held:
         pass
     with outcome.time_part("timing"):

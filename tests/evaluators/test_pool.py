@@ -6,9 +6,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import os
 import shutil
 import signal
 import threading
+import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -19,6 +22,7 @@ import slow_evaluator
 
 import store
 from evaluators.judge import VERSION, Config
+from evaluators.processes.process_tree import find_descendants
 from evaluators.scheduling import contract
 from evaluators.scheduling.pool import Pool
 from store.errors import LakeNotFound, UnknownName
@@ -154,6 +158,13 @@ def test_a_fault_of_ours_is_tried_again_and_reported_apart(
     assert count(lake_url, "evaluations", f"task_id = '{BROKEN_ID}'") == 2
 
 
+def is_judging(pid: int) -> bool:
+    """Whether a process is a judge that has a kernel."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/comm").read_text() == "judging\n"
+    return False
+
+
 @pytest.mark.slow
 def test_an_interrupt_ends_a_batch_with_the_next_verdict(
     empty_lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -166,15 +177,19 @@ def test_an_interrupt_ends_a_batch_with_the_next_verdict(
     with store.open(url) as lake:
         rows = lake.sql("SELECT kernel_id, task_id FROM generations").rows()
     slow = contract.load("slow").Config(seconds=2)
-    interrupt = threading.Timer(1, signal.pthread_kill, [threading.get_ident(), signal.SIGINT])
+    main = threading.get_ident()
     pairs = [(row["kernel_id"], row["task_id"]) for row in rows]
 
-    def judge_until_interrupted(pool: Pool) -> None:
-        interrupt.start()
-        pool.judge(pairs)
+    def interrupt() -> None:
+        while not any(map(is_judging, find_descendants(os.getpid()))):
+            time.sleep(0.05)
+        signal.pthread_kill(main, signal.SIGINT)
 
-    with Pool(url, "cpu", slow, evaluator="slow") as pool, pytest.raises(KeyboardInterrupt):
-        judge_until_interrupted(pool)
+    interrupting = threading.Thread(target=interrupt, daemon=True)
+    with Pool(url, "cpu", slow, evaluator="slow") as pool:
+        interrupting.start()
+        with pytest.raises(KeyboardInterrupt):
+            pool.judge(pairs)
     assert 0 < len(slow_evaluator.count_verdicts(url)) < slow_evaluator.KERNELS
 
 

@@ -487,7 +487,7 @@ def test_baselines_that_the_memory_does_not_hold_are_left_out(
     assert all(timing["noisy"] and timing["disturbed"] for timing in row["timings"])
 
 
-DEADLINES = Deadlines(import_s=60, build_s=60, first_call_s=20, call_s=20, total_s=600)
+DEADLINES = Deadlines(import_s=120, build_s=600, first_call_s=120, call_s=120, total_s=600)
 
 
 @pytest.fixture

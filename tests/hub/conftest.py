@@ -44,7 +44,7 @@ def server() -> Iterator[HubServer]:
 
 @pytest.fixture
 def hub(server: HubServer) -> Hub:
-    return Hub(server.url, TOKEN, timeout_s=5)
+    return Hub(server.url, TOKEN, timeout_s=120)
 
 
 @pytest.fixture(scope="session")

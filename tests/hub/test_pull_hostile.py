@@ -127,7 +127,7 @@ def merged(rich_lake: Path, tmp_path_factory: pytest.TempPathFactory) -> Merged:
     sessions, weak = both.ask(SESSIONS), both.ask(WEAK)
     with HubServer() as server, pytest.MonkeyPatch.context() as patch:
         patch.setattr(huggingface_hub.constants, "HF_HUB_CACHE", str(folder / "hf-cache"))
-        hub = Hub(server.url, TOKEN, timeout_s=5)
+        hub = Hub(server.url, TOKEN, timeout_s=120)
         publish(both.theirs, EVIL, Options(tag="v1"), hub=hub)
         done = pull(both.mine, EVIL, hub=hub)
     return Merged(both, done, sessions, weak, open_finding, fresh)

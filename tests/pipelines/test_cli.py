@@ -18,7 +18,7 @@ def pipelines(tmp_path: Path):
     """Return a function that runs `pipelines` in a temporary folder."""
 
     def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-        return commands.run(["pipelines", *arguments], cwd=tmp_path, timeout=120)
+        return commands.run(["pipelines", *arguments], cwd=tmp_path)
 
     return run
 

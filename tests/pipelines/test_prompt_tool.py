@@ -55,5 +55,5 @@ def test_a_prompt_that_cannot_be_made_is_explained(lake) -> None:
     async def make_long(agent: Agent) -> str:
         return await agent.fail("make_prompt", task="relu")
 
-    text = run_in_memory(lake.url, make_long, AgentLimits(timeout=60, max_chars=500))
+    text = run_in_memory(lake.url, make_long, AgentLimits(timeout=300, max_chars=500))
     assert "Ask for fewer exemplars" in text

@@ -202,7 +202,7 @@ def test_spill_of_a_killed_process_is_removed_at_the_next_start(
     assert not abandoned.exists()
     assert kept.exists()
     assert (scratch / "1234-abcdef").exists()
-    answer, _ = living.communicate(b"\n", timeout=120)
+    answer, _ = living.communicate(b"\n", timeout=300)
     assert (answer.splitlines()[-1], living.returncode) == (b"3000000", 0)
     assert not kept.exists()
 

@@ -56,7 +56,7 @@ def run_server(lake: Path) -> Generator[str]:
     with socket.socket() as listening:
         listening.bind(("127.0.0.1", 0))
         listening.listen()  # requests wait until the server has started
-        app = make_app(Location.of(str(lake)), None, timeout=30.0)
+        app = make_app(Location.of(str(lake)), None, timeout=300.0)
         server = uvicorn.Server(uvicorn.Config(app, log_level="warning"))
         thread = threading.Thread(target=server.run, args=([listening],))
         thread.start()
@@ -90,7 +90,7 @@ def open_page(browser: Any, url: str, width: int = 1280, scheme: str = "light") 
     """Yield a page; fails if it logs an error or asks another host."""
     context = browser.new_context(viewport={"width": width, "height": 844}, color_scheme=scheme)
     page = context.new_page()
-    page.set_default_timeout(40_000)  # other work may run on this host
+    page.set_default_timeout(120_000)  # other work may run on this host
     wrong: list[str] = []
     page.on("console", lambda m: wrong.append(m.text) if m.type in ("error", "warning") else None)
     page.on("pageerror", lambda error: wrong.append(str(error)))

@@ -17,7 +17,7 @@ import commands
 import pytest
 
 KEPT = "interrupted; committed rows are kept. Run the command again to resume."
-SOON_S = 60.0
+SOON_S = 120.0
 """Far more than a command may take to end, and far less than the programs below would take."""
 SETUP = """
 import os, signal, subprocess, sys, threading, time

@@ -20,7 +20,7 @@ POLICY = {"policy_id": "a", "name": "a", "kind": "person"}
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    until = time.monotonic() + 60
+    until = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < until
         time.sleep(0.02)

@@ -360,8 +360,8 @@ def read_ticks(pids: set[int]) -> int:
 
 
 def wait_until(is_true: Callable[[], bool]) -> bool:
-    """Return whether something becomes true within a minute."""
-    until = time.monotonic() + 60
+    """Return whether something becomes true within two minutes."""
+    until = time.monotonic() + 120
     while not is_true() and time.monotonic() < until:
         time.sleep(0.05)
     return is_true()
@@ -399,7 +399,7 @@ def test_a_line_that_is_no_request_gets_an_answer(lake: Path) -> None:
     ended = subprocess.run(
         [sys.executable, "-m", "store", "mcp", "--lake", str(lake)],
         input="\n".join(["", *malformed, alive, ""]),
-        capture_output=True, text=True, timeout=120, check=True,
+        capture_output=True, text=True, timeout=300, check=True,
     )  # fmt: skip
     *refused, last = map(json.loads, ended.stdout.splitlines())
     assert [(one["id"], one["error"]["code"]) for one in refused] == [
@@ -446,7 +446,7 @@ def call_over_http(url: str, **headers: str) -> int:
     body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
     accept = {"accept": "application/json, text/event-stream"}
     # Plain HTTP needs no certificates, and loading them takes 30 ms.
-    done = httpx2.post(url, json=body, headers=accept | headers, timeout=60, verify=False)
+    done = httpx2.post(url, json=body, headers=accept | headers, timeout=300, verify=False)
     return done.status_code
 
 
@@ -464,7 +464,7 @@ def test_http_needs_the_token_and_answers_this_machine_only(lake: Path) -> None:
         async def use() -> dict[str, Any]:
             headers = {"authorization": f"Bearer {SECRET}"}
             async with (
-                httpx2.AsyncClient(headers=headers, timeout=60) as http,
+                httpx2.AsyncClient(headers=headers, timeout=300) as http,
                 open_client(streamable_http_client(url, http_client=http)) as client,
             ):
                 return await Agent(client).call("query", sql="SELECT 1 AS one")
@@ -474,7 +474,7 @@ def test_http_needs_the_token_and_answers_this_machine_only(lake: Path) -> None:
         assert call_over_http(url) == 200
         assert call_over_http(url, host="evil.example") == 421
         assert call_over_http(url, origin="https://evil.example") == 403
-        large = httpx2.post(url, content=b"x" * 5_000_000, timeout=60)
+        large = httpx2.post(url, content=b"x" * 5_000_000, timeout=300)
         assert large.status_code in (400, 406, 413)
 
 
@@ -499,5 +499,5 @@ def test_an_interrupt_ends_the_server_without_a_traceback(lake: Path) -> None:
     with open_http_server(lake) as (url, process):
         assert call_over_http(url) == 200
         process.send_signal(subprocess.signal.SIGINT)  # type: ignore[attr-defined]
-        _, err = process.communicate(timeout=60)
+        _, err = process.communicate(timeout=300)
         assert "Traceback" not in err

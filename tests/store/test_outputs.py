@@ -45,15 +45,20 @@ def read(folder: Path) -> dict[str, str]:
 
 def die_while(work: Callable[[], object], seconds: float) -> None:
     """Do some work in another process, and kill it after a time."""
+    reading, writing = os.pipe()
     pid = os.fork()
     if pid == 0:
         try:
+            os.write(writing, b"x")
             work()
         finally:
             os._exit(0)
+    os.read(reading, 1)  # on a busy host, it takes a while to begin
     time.sleep(seconds)
     os.kill(pid, signal.SIGKILL)
     os.waitpid(pid, 0)
+    os.close(reading)
+    os.close(writing)
 
 
 @pytest.fixture

@@ -11,7 +11,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -45,8 +46,8 @@ def private_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def reader(folder: Path, private_folder: Path) -> Iterator[QueryProcess]:
-    """Return a process that answers within a second."""
-    with QueryProcess(str(folder), None, QueryLimits(timeout=1, memory_gb=0.5)) as process:
+    """Return a process with half a gigabyte."""
+    with QueryProcess(str(folder), None, QueryLimits(memory_gb=0.5)) as process:
         yield process
 
 
@@ -81,15 +82,16 @@ def test_a_process_that_cannot_start_is_no_crash_of_the_query(
     ],
 )
 def test_a_query_past_its_time_is_ended_whether_or_not_it_heeds_an_interrupt(
-    reader: QueryProcess, query: str
+    folder: Path, private_folder: Path, query: str
 ) -> None:
-    assert reader.snapshot > 0
-    began = time.monotonic()
-    with pytest.raises(FlywheelError, match=r"longer than 1 s\n.*--timeout|more than 0\.5 GB"):
-        reader.ask(query)
-    assert time.monotonic() - began < 20
-    # The next question is answered, at the same snapshot.
-    assert reader.ask("SELECT 1 AS one").rows.to_pylist() == [{"one": 1}]
+    with QueryProcess(str(folder), None, QueryLimits(timeout=1, memory_gb=0.5)) as asked:
+        snapshot = asked.snapshot
+        with pytest.raises(FlywheelError, match=r"longer than 1 s\n.*--timeout|more than 0\.5 GB"):
+            asked.ask(query)
+        # The next question is answered, at the same snapshot.
+        asked.limits = replace(asked.limits, timeout=300)
+        assert asked.ask("SELECT 1 AS one").rows.to_pylist() == [{"one": 1}]
+        assert asked.snapshot == snapshot
 
 
 @pytest.mark.repeats(run=1)
@@ -102,14 +104,14 @@ def test_a_query_past_its_time_is_ended_whether_or_not_it_heeds_an_interrupt(
             pytest.param(query, marks=pytest.mark.slow)
             for query in (
                 "SELECT length(string_agg(repeat('x', 1000000))) FROM range(100000)",
-                "SELECT length(lpad('x', 2000000000, 'y'))",
+                "SELECT length(lpad('x', 600000000, repeat('😀', 1000)))",
                 "SELECT len(range(3000000000))",
             )
         ),
     ],
 )
 def test_a_query_past_its_memory_is_refused(folder: Path, private_folder: Path, query: str) -> None:
-    with QueryProcess(str(folder), None, QueryLimits(memory_gb=0.3)) as asked:
+    with QueryProcess(str(folder), None, QueryLimits(memory_gb=0.3, timeout=3600)) as asked:
         with pytest.raises(FlywheelError, match=r"0\.3 GB of memory|Out of Range|must be|cannot"):
             asked.ask(query)
         assert asked.ask("SELECT 1 AS one").rows.num_rows == 1
@@ -231,9 +233,16 @@ def test_a_crash_of_the_process_is_told_and_outlived(reader: QueryProcess) -> No
     assert reader.ask("SELECT 2 AS two").rows.to_pylist() == [{"two": 2}]
 
 
+PATIENT = (
+    "from store.commandline import interrupts; interrupts.GRACE_S = 600; "
+    "interrupts.start('store.cli.app')"
+)
+"""`python -m store` that has the time to clean up after an interrupt on a busy host, too."""
+
+
 def _start(folder: Path, *words: str, stdin: int = subprocess.DEVNULL) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        [sys.executable, "-m", "store", *words, "--lake", str(folder)],
+        [sys.executable, "-c", PATIENT, *words, "--lake", str(folder)],
         stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
     )  # fmt: skip
 
@@ -248,6 +257,23 @@ def _children(process: subprocess.Popen[bytes]) -> list[int]:
     return [int(word) for word in listed.read_text().split()] if listed.exists() else []
 
 
+def _wait_until(is_true: Callable[[], object]) -> None:
+    until = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < until
+        time.sleep(0.05)
+
+
+def _asks(process: subprocess.Popen[bytes]) -> bool:
+    """Whether a command has asked: it imports this library while the other process works."""
+    return "libarrow.so" in Path(f"/proc/{process.pid}/maps").read_text()
+
+
+def _read_ticks(pid: int) -> int:
+    """Return the processor time that a process has used, in clock ticks."""
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[11])
+
+
 @pytest.mark.slow
 @pytest.mark.repeats(run=1)
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the child in /proc")
@@ -256,10 +282,9 @@ def test_ctrl_c_during_a_query_says_one_line_and_leaves_no_process(
     folder: Path, private_folder: Path, query: str
 ) -> None:
     running = _start(folder, "query", query)
-    until = time.monotonic() + 60
-    while not (children := _children(running)) and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(2)
+    _wait_until(lambda: _asks(running))
+    children = _children(running)
+    time.sleep(1)  # in which the query begins
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=120)
     assert (running.returncode, out) == (130, b"")
@@ -278,9 +303,9 @@ def test_ctrl_c_while_an_answer_is_printed_says_one_line(
         folder, "query", "--format", "csv", "SELECT i, repeat('x', 99) FROM range(900000) AS t(i)"
     )
     assert running.stdout is not None
-    assert select.select([running.stdout], [], [], 60)[0]
+    assert select.select([running.stdout], [], [], 120)[0]
     running.send_signal(signal.SIGINT)
-    _, err = running.communicate(timeout=60)
+    _, err = running.communicate(timeout=120)
     assert (running.returncode, err.count(b"\n")) == (130, 1)
     assert err.startswith(b"interrupted")
     assert not _list_folders(private_folder)
@@ -288,10 +313,9 @@ def test_ctrl_c_while_an_answer_is_printed_says_one_line(
 
 def test_the_process_ends_with_the_one_that_asks(folder: Path, private_folder: Path) -> None:
     running = _start(folder, "query", DEAF)
-    until = time.monotonic() + 60
-    while not (children := _children(running)) and time.monotonic() < until:
-        time.sleep(0.05)
-    time.sleep(1)
+    _wait_until(lambda: _asks(running))
+    children = _children(running)
+    time.sleep(1)  # in which the query begins
     running.kill()
     running.communicate()
     assert children
@@ -302,22 +326,25 @@ def test_the_process_ends_with_the_one_that_asks(folder: Path, private_folder: P
 def test_the_shell_goes_on_after_ctrl_c_and_after_a_limit(
     folder: Path, private_folder: Path
 ) -> None:
-    running = _start(folder, "shell", "--timeout", "3", stdin=subprocess.PIPE)
+    running = _start(folder, "shell", stdin=subprocess.PIPE)
     assert running.stdin is not None
-    running.stdin.write(
-        f"SELECT 'ready' AS r;\n{CROSS};\n{CROSS};\nSELECT 'after' AS a;\n".encode()
-    )
+    running.stdin.write(f"SELECT 'ready' AS r;\n{CROSS};\nSELECT 'after' AS a;\n".encode())
     running.stdin.flush()
     assert running.stdout is not None
-    assert select.select([running.stdout], [], [], 60)[0]
-    time.sleep(1)
+    assert select.select([running.stdout], [], [], 120)[0]
+    [child] = _children(running)
+    ticks = _read_ticks(child)
+    _wait_until(lambda: _read_ticks(child) > ticks + 20)  # of the second query
     running.send_signal(signal.SIGINT)
     out, err = running.communicate(timeout=120)
     assert running.returncode == 0
     assert b"after" in out
-    assert b"interrupted\n" in err
-    assert b"longer than 3 s" in err
-    assert b"Traceback" not in err
+    assert err == b"interrupted\n"
+
+    limited = _start(folder, "shell", "--timeout", "1", stdin=subprocess.PIPE)
+    _, err = limited.communicate(f"{CROSS};\n{CROSS};\n".encode(), timeout=120)
+    assert limited.returncode == 0
+    assert err.count(b"longer than 1 s") == 2
 
 
 @pytest.mark.slow
@@ -326,6 +353,6 @@ def test_the_command_says_that_it_cut_and_how_to_get_all(
 ) -> None:
     words = ("query", "--format", "csv", "--max-rows", "2", "FROM range(5)")
     running = _start(folder, *words)
-    out, err = running.communicate(timeout=60)
+    out, err = running.communicate(timeout=120)
     assert (running.returncode, out) == (0, b"range\n0\n1\n")
     assert err == b"cut after 2 rows; --max-rows 0 gives all\n"

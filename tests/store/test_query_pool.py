@@ -14,6 +14,7 @@ import shutil
 import sys
 import time
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -53,7 +54,7 @@ def use_pool(
 
     async def run() -> Any:
         location = store.Location.of(str(folder))
-        limit = limits or QueryLimits(timeout=60, memory_gb=0.5)
+        limit = limits or QueryLimits(timeout=600, memory_gb=0.5)
         async with LakeReaders(location, limit, turns=Turns(*turns)) as pool:
             return await work(pool, snapshot)
 
@@ -179,24 +180,26 @@ def test_time_ends_a_query_and_the_next_one_is_answered(folder: Path) -> None:
         for sql in (ENDLESS, "SELECT len(list_sort(range(200000000)))"):
             with pytest.raises(FlywheelError, match=r"longer than 1 s|GB of memory"):
                 await pool.query(snapshot, sql)
-        return await pool.query(snapshot, "SELECT 1 AS one")
+        while True:  # a busy host may take longer than a second
+            with suppress(FlywheelError):
+                return await asyncio.wait_for(pool.query(snapshot, "SELECT 1 AS one"), 120)
 
     limits = QueryLimits(timeout=1, memory_gb=0.5)
     assert use_pool(folder, ask, limits).rows.to_pylist() == [{"one": 1}]
 
 
 def list_children() -> list[int]:
-    return [
-        int(word)
-        for listed in Path("/proc/self/task").glob("*/children")
-        for word in listed.read_text().split()
-    ]
+    children: list[int] = []
+    for listed in Path("/proc/self/task").glob("*/children"):
+        with suppress(OSError):  # of a thread that has ended
+            children += map(int, listed.read_text().split())
+    return children
 
 
 async def wait_until(is_true: Callable[[], bool]) -> None:
-    """Wait until something is true, at most a minute."""
-    until = time.monotonic() + 60
-    while not is_true() and time.monotonic() < until:
+    until = time.monotonic() + 120
+    while not is_true():
+        assert time.monotonic() < until
         await asyncio.sleep(0.05)
 
 

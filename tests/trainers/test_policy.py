@@ -90,7 +90,7 @@ def address(server: ChatServer) -> str:
 
 
 def open_at(server: ChatServer, **serving: Any) -> Policy:
-    return open_policy(f"{server.url}#m", Serving(**{"retries": 2, "timeout_s": 20.0} | serving))
+    return open_policy(f"{server.url}#m", Serving(**{"retries": 2, "timeout_s": 120.0} | serving))
 
 
 def test_n_completions_of_every_prompt(server: ChatServer) -> None:
@@ -178,7 +178,7 @@ def test_each_prompt_may_have_its_own_seed(server: ChatServer) -> None:
 
 
 def test_requests_run_side_by_side_up_to_a_bound(server: ChatServer) -> None:
-    server.delay_s = 0.05
+    server.delay_s, server.awaited = 0.05, 3
     answers(open_at(server, concurrency=3), [str(place) for place in range(9)])
     assert server.most_at_once == 3
 
@@ -249,9 +249,8 @@ def test_an_attempt_that_fails_for_good_says_why(
     assert re.search(why, failed.error)
 
 
-@pytest.mark.clock
 def test_a_server_that_never_answers_is_not_waited_for(server: ChatServer) -> None:
-    server.delay_s = 5.0
+    server.delay_s = 600.0
     made = answers(open_at(server, timeout_s=0.2, retries=0), ["a"])[0][0]
     assert made.error == "no answer in 0.2 s"
 
@@ -438,17 +437,16 @@ def test_a_redirect_is_not_followed(server: ChatServer) -> None:
         assert (len(server.requests), other.requests) == (1, [])
 
 
-@pytest.mark.clock
 def test_sampling_that_is_given_up_ends_its_requests(server: ChatServer) -> None:
     server.delay_s = 0.05
-    many = Asked(prompts=[turns("a")] * 50, n=1, sampling=Sampling())
+    many = Asked(prompts=[turns("a")] * 4000, n=1, sampling=Sampling())  # 100 s
     came = open_at(server, concurrency=2).sample(many)
     next(came)
     came.close()  # pyright: ignore
     asked = len(server.requests)
-    time.sleep(1)  # in which nearly all others would come
+    time.sleep(1)  # in which 40 others would come
     on_their_way = 2
-    assert len(server.requests) <= asked + on_their_way < 50
+    assert len(server.requests) <= asked + on_their_way < 4000
 
 
 def test_the_row_of_an_endpoint() -> None:

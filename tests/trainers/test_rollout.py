@@ -7,6 +7,7 @@ import os
 import re
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -355,11 +356,12 @@ def test_a_spent_budget_keeps_what_came(lake: str, made_lake: Made, tmp_path: Pa
 
 
 @pytest.mark.slow
-@pytest.mark.clock
 def test_one_lost_endpoint_does_not_stop_the_others(lake: str, tmp_path: Path) -> None:
-    with ChatServer(lambda asked: completion(["no"])) as server:
-        gone = open_policy(f"{server.url}#m", Serving(retries=0))
-    outcome = roll(lake, gone, open_scripted(tmp_path, "no"), attempts=1, limit=2)
+    with socket.socket() as taken:  # nobody else listens there
+        taken.bind(("127.0.0.1", 0))
+        url = f"http://127.0.0.1:{taken.getsockname()[1]}/v1"
+        gone = open_policy(f"{url}#m", Serving(retries=0))
+        outcome = roll(lake, gone, open_scripted(tmp_path, "no"), attempts=1, limit=2)
     assert isinstance(outcome.tallies[0].stopped, EndpointFailed)
     assert [tally.attempts for tally in outcome.tallies] == [0, 2]
     with store.open(lake) as opened:
@@ -369,54 +371,67 @@ def test_one_lost_endpoint_does_not_stop_the_others(lake: str, tmp_path: Path) -
 
 
 @pytest.fixture
-def slow_server() -> Iterator[ChatServer]:
+def chat() -> Iterator[ChatServer]:
     served = iter(range(10_000))
 
     def answer(asked: dict[str, Any]) -> dict[str, Any]:
         return completion([GOOD.format("relu", next(served)) for _ in range(asked.get("n", 1))])
 
-    with ChatServer(answer, delay_s=0.1) as server:
+    with ChatServer(answer) as server:
         yield server
 
 
-def command(lake: str, server: ChatServer, *more: str, dataset: str = "rl-prompts") -> list[str]:
+def run_until(
+    chat: ChatServer, lake: str, words: list[str], number: int, **options: Any
+) -> subprocess.Popen[bytes]:
+    """Return a rollout that has stored all answers but one, for which it waits.
+
+    Args:
+        number: The request of the answer that does not come.
+    """
+    plain = chat.answer
+
+    def answer(asked: dict[str, Any]) -> Any:
+        if len(chat.requests) == number - 1:
+            chat.delay_s = 3600
+        return plain(asked)
+
+    chat.answer = answer
+    command = [sys.executable, "-m", *words]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL, **options)
+    with store.writer(lake, author="tests") as writer:
+        while len(chat.requests) < number or len(attempts_of(lake)) < 4 * (number - 1):
+            assert process.poll() is None
+            time.sleep(0.05)
+            writer.flush()
+    return process
+
+
+def command(lake: str, chat: ChatServer, *more: str, dataset: str = "rl-prompts") -> list[str]:
     return [
         "trainers", "rollout", "--lake", lake, "--dataset", dataset,
-        "--policy", f"{server.url}#m", "--no-judge", "--attempts", "8", "--wave", "4",
+        "--policy", f"{chat.url}#m", "--no-judge", "--attempts", "8", "--wave", "4",
         "--concurrency", "1", *more,
     ]  # fmt: skip
 
 
 @pytest.mark.slow
-@pytest.mark.clock
-def test_a_killed_rollout_goes_on_where_it_was(
-    lake: str, tmp_path: Path, slow_server: ChatServer
-) -> None:
+def test_a_killed_rollout_goes_on_where_it_was(lake: str, tmp_path: Path, chat: ChatServer) -> None:
     environment = os.environ | {"OPENAI_API_KEY": "sk-never-to-be-stored"}
-    killed = subprocess.Popen(
-        [sys.executable, "-m", *command(lake, slow_server)],
-        cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL,
-    )  # fmt: skip
-    while len(slow_server.requests) < 4:
-        assert killed.poll() is None
-        time.sleep(0.02)
+    words = command(lake, chat)
+    killed = run_until(chat, lake, words, 4, cwd=tmp_path, env=environment)
     killed.send_signal(signal.SIGKILL)
     killed.wait()
-    seen = -1
-    while (before := len(slow_server.requests)) != seen:  # what was under way ends
-        seen = before
-        time.sleep(0.5)
-    with store.writer(lake, author="tests") as writer:
-        writer.flush()
-    kept = len(attempts_of(lake))
-    # Lost are the request under way, and what it had given but had not been written.
-    assert 0 < kept <= 4 * before
-    again = commands.run(command(lake, slow_server), cwd=tmp_path, env=environment)
+    chat.delay_s = 0
+    # Lost is the request under way.
+    kept, before = len(attempts_of(lake)), len(chat.requests)
+    assert (kept, before) == (12, 4)
+    again = commands.run(words, cwd=tmp_path, env=environment)
     assert again.returncode == 0, again.stderr
     stored = attempts_of(lake)
     tasks = {row["task_id"] for row in stored}
     assert len(stored) == 8 * len(tasks)
-    assert 4 * (len(slow_server.requests) - before) == len(stored) - kept
+    assert 4 * (len(chat.requests) - before) == len(stored) - kept
     assert {row["sample_index"] for row in stored} == set(range(8))
     assert len({(row["group_id"], row["sample_index"]) for row in stored}) == len(stored)
     assert re.fullmatch(rf"generations \+{len(stored) - kept} kernels .*\n", again.stdout)
@@ -425,34 +440,27 @@ def test_a_killed_rollout_goes_on_where_it_was(
         default=str,
     )
     assert "sk-never" not in everything + again.stdout + again.stderr
-    assert slow_server.url not in json.dumps(
+    assert chat.url not in json.dumps(
         rows_of(lake, "SELECT config FROM runs WHERE kind = 'rollout'")
     )
 
 
 @pytest.mark.slow
-@pytest.mark.clock
 def test_a_rollout_over_prompts_without_a_snapshot_goes_on_where_it_was(
-    lake: str, made_lake: Made, tmp_path: Path, slow_server: ChatServer
+    lake: str, made_lake: Made, tmp_path: Path, chat: ChatServer
 ) -> None:
     tasks = (made_lake.known.relu, made_lake.known.tanh)
     folder = folder_of(tmp_path, *({"prompt": f"make {one}", "task_id": one} for one in tasks))
-    words = command(lake, slow_server, dataset=folder)
-    stopped = subprocess.Popen(
-        [sys.executable, "-m", *words], cwd=tmp_path, stderr=subprocess.DEVNULL
-    )
-    while len(slow_server.requests) < 3:
-        assert stopped.poll() is None
-        time.sleep(0.02)
+    words = command(lake, chat, dataset=folder)
+    stopped = run_until(chat, lake, words, 3, cwd=tmp_path)
     stopped.send_signal(signal.SIGINT)
     stopped.wait()
-    with store.writer(lake, author="tests") as writer:
-        writer.flush()
-    kept, before = len(attempts_of(lake)), len(slow_server.requests)
-    assert 0 < kept < 16
+    chat.delay_s = 0
+    kept, before = len(attempts_of(lake)), len(chat.requests)
+    assert (kept, before) == (8, 3)
     again = commands.run(words, cwd=tmp_path)
     assert again.stdout.startswith(f"generations +{16 - kept} "), again.stderr
-    assert 4 * (len(slow_server.requests) - before) == 16 - kept
+    assert 4 * (len(chat.requests) - before) == 16 - kept
     stored = attempts_of(lake)
     assert Counter(row["task_id"] for row in stored) == dict.fromkeys(tasks, 8)
     assert len({(row["group_id"], row["sample_index"]) for row in stored}) == len(stored)

@@ -8,7 +8,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -54,11 +53,26 @@ def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return loading.write_tiny_model(tmp_path_factory.mktemp("tiny") / "model", 0)
 
 
-def trainers(*words: str, torchrun: int = 0) -> subprocess.Popen[str]:
+KILLED = """
+import os, runpy, signal, sys
+
+def kill(event, arguments):
+    if event == "os.mkdir" and str(arguments[0]).endswith("checkpoint-6"):
+        os.kill(os.getpid(), signal.SIGKILL)
+
+sys.addaudithook(kill)
+runpy.run_module("trainers", run_name="__main__", alter_sys=True)
+"""
+"""`python -m trainers` that is killed as it begins to write its last checkpoint."""
+
+
+def trainers(*words: str, torchrun: int = 0, killed: bool = False) -> subprocess.Popen[str]:
     """Start `trainers run sft` in the working directory; one thread each."""
-    launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(torchrun), "-m"]
+    launch = ["-c", KILLED] if killed else ["-m", "trainers"]
+    if torchrun:
+        launch = ["-m", "torch.distributed.run", "--nproc-per-node", str(torchrun), *launch]
     return subprocess.Popen(
-        [sys.executable, *(launch if torchrun else ["-m"]), "trainers", "run", "sft", *words],
+        [sys.executable, *launch, "run", "sft", *words],
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
         env=os.environ | {"OMP_NUM_THREADS": "1", "ACCELERATE_USE_CPU": "true"},
     )  # fmt: skip
@@ -210,14 +224,10 @@ def test_rows_over_length_are_counted_and_refused(
 
 @pytest.mark.slow
 def test_a_killed_run_goes_on_and_ends_as_if_it_had_not_been(url: str, tmp_path: Path) -> None:
-    process = trainers(*make_words(url, "run"))
-    deadline = time.monotonic() + 600
-    while not (tmp_path / "run" / "checkpoint-4" / "trainer_state.json").exists():
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-    process.send_signal(signal.SIGKILL)
-    process.communicate()
+    process = trainers(*make_words(url, "run"), killed=True)
+    _, err = process.communicate()
+    assert process.returncode == -signal.SIGKILL, err
+    assert (tmp_path / "run" / "checkpoint-4" / "trainer_state.json").exists()
     (tmp_path / "run" / "checkpoint-6").mkdir(exist_ok=True)  # as if it had been begun
 
     out, err = finish(trainers(*make_words(url, "run", "--resume")))

@@ -83,7 +83,7 @@ def test_a_long_poll_and_a_stream_end_with_the_verdict(
 
     def follow() -> None:
         with httpx2.stream(
-            "GET", f"{service.url}/v1/judgements/{view['id']}/events", timeout=120
+            "GET", f"{service.url}/v1/judgements/{view['id']}/events", timeout=300
         ) as stream:
             events.extend(line for line in stream.iter_lines() if line.startswith("event:"))
 
@@ -94,7 +94,7 @@ def test_a_long_poll_and_a_stream_end_with_the_verdict(
     assert running["status"] == "running"
     judges.answer(case)
     assert service.wait(view["id"])["status"] == "done"
-    following.join(60)
+    following.join(120)
     assert events[-1] == "event: done"
     assert set(events) <= {"event: queued", "event: running", "event: done"}
 
@@ -254,7 +254,7 @@ def test_the_client_waits_and_tells_faults_apart(service: Service, judges: ToldJ
     answering = threading.Thread(target=answer)
     answering.start()
     right, fault = asyncio.run(ask())
-    answering.join(60)
+    answering.join(120)
     assert right.verdict.status == "correct"
     assert (fault.verdict, fault.reason) == (None, "internal")
 

@@ -5,7 +5,6 @@
 # class: E3
 # expect: correct
 # needs: compiler
-# config: first_call_s=90
 # slow: yes
 
 import torch

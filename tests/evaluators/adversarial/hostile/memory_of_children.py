@@ -5,7 +5,7 @@
 # class: F1
 # expect: crash compile_error
 # may: left_processes
-# config: memory_gb=0.75 import_s=20
+# config: memory_gb=0.75
 # needs: pid_namespace
 
 import os

@@ -4,7 +4,7 @@
 # device: cpu
 # class: F2
 # expect: correct crash/out_of_memory
-# config: memory_gb=0.75 import_s=20
+# config: memory_gb=0.75
 # needs: memory_group
 
 import fcntl

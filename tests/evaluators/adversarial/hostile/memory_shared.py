@@ -5,7 +5,7 @@
 # class: F2
 # expect: crash/out_of_memory
 # may: left_processes
-# config: memory_gb=0.75 import_s=20
+# config: memory_gb=0.75
 # needs: memory_group
 
 import mmap
