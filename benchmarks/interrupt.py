@@ -19,7 +19,8 @@ goes to the whole process group, as that of a terminal does. A command that has 
 | left | processes of it that were there `LEFT_S` after its end |
 | unclean | lakes in which `store check` then found a problem |
 
-Exits with 1 unless hung, late, ignored, other exits, left and unclean are 0.
+Exits with 1 unless hung, late, ignored, other exits, left and unclean are 0. Where a
+machine has other work, the variable PATIENCE multiplies all of these limits.
 """
 
 from __future__ import annotations
@@ -55,10 +56,11 @@ COMMANDS = {  # each with the seconds within which it is interrupted
     "trainers": ("trainers run contrastive --preset tiny --out OUT", 20.0),
 }
 WRITERS = ("import", "compact", "pipelines", "evaluators", "audit", "trainers")
-LATE_S = 2.0
-SECOND_S = 10.0
-HUNG_S = 10.0
-LEFT_S = 5.0
+PATIENCE = float(os.environ.get("PATIENCE", "1"))
+LATE_S = 2.0 * PATIENCE
+SECOND_S = 10.0 * PATIENCE
+HUNG_S = 10.0 * PATIENCE
+LEFT_S = 5.0 * PATIENCE
 _PR_SET_CHILD_SUBREAPER = 36
 
 

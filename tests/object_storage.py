@@ -90,7 +90,7 @@ class ObjectStorage:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def _create_bucket(self) -> None:
-        until = time.monotonic() + 60
+        until = time.monotonic() + 180
         while True:
             try:
                 self.open_filesystem().create_dir(BUCKET)

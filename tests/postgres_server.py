@@ -43,7 +43,17 @@ class PostgresServer:
         self._run("initdb", ["-D", data, "-A", "trust", "-U", OWNER, "--no-sync"])
         settings = f"-p {self.port} -c listen_addresses=127.0.0.1 -k {self._folder}"
         settings += "" if is_durable else " -c fsync=off"
-        self._control = ["-D", data, "-w", "-o", settings, "-l", str(self._folder / "log")]
+        self._control = [
+            "-D",
+            data,
+            "-w",
+            "-t",
+            "300",
+            "-o",
+            settings,
+            "-l",
+            str(self._folder / "log"),
+        ]
         self.start()
 
     def start(self) -> None:

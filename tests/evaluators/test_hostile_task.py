@@ -201,14 +201,15 @@ ENDS = ("an end", "an end by a signal", "a closed channel", "silence")
 def test_a_malformed_answer_fails_its_own_task_alone(
     name: str, fork_server: ForkServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    if name in ("silence", "a closed channel"):
-        # The limit of a call is the default of its argument.
-        monkeypatch.setattr(task.Reference.ask, "__defaults__", (1.0,))
-    with (
-        pytest.raises(ReferenceFailed),
-        Reference(forge_task(FORGERIES[name]), {}, "cpu", fork_server) as hostile,
-    ):
-        use(hostile)
+    with monkeypatch.context() as patch:
+        if name in ("silence", "a closed channel"):
+            # The limit of a call is the default of its argument.
+            patch.setattr(task.Reference.ask, "__defaults__", (1.0,))
+        with (
+            pytest.raises(ReferenceFailed),
+            Reference(forge_task(FORGERIES[name]), {}, "cpu", fork_server) as hostile,
+        ):
+            use(hostile)
     with Reference(TASK, {}, "cpu", fork_server) as honest:
         use(honest)
         assert torch.equal(honest.answer([torch.ones(16, 8)]).value, torch.ones(16, 8))

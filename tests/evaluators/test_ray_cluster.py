@@ -89,7 +89,7 @@ def lake(lake_url: str) -> str:
 def driver(cluster: Any, lake: str) -> Iterator[subprocess.Popen[str]]:
     """Return a run that has given its first verdict and is in the middle of other kernels."""
     process = subprocess.Popen(
-        command(lake, cluster, "--seconds", "1", "--verbose"),
+        command(lake, cluster, "--seconds", "4", "--verbose"),
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -28,7 +28,7 @@ SIZE = int(0.98 * GB)
 """A Parquet file is refused if it decodes to more than 1 GB."""
 TEXT = 100_000
 """Characters of the long text of a row."""
-KERNELS = 500
+KERNELS = 50
 """Distinct kernels; their features are extracted once each."""
 
 PROGRAM = """

@@ -312,5 +312,6 @@ def test_random_interrupts_end_commands_and_leave_a_lake_clean() -> None:
         text=True,
         check=False,
         cwd=commands.ROOT,
+        env={**os.environ, "PATIENCE": "15"},
     )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
