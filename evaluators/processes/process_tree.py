@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-_SWEEP_LIMIT_S = 5.0
+_SWEEP_LIMIT_S = 30.0
 _LOOK_S = 0.002
 
 

@@ -56,7 +56,7 @@ _MOST_FDS = 6
 _ALWAYS = ["process", "rlimits", "environment", "no_new_privs", "death_signal", "subreaper"]
 _LOOPS = {"candidate": candidate_loop, "task": task_loop}
 """What a worker does: call a candidate's module, or run a task's code."""
-_REPORT_LIMIT_S = 5.0
+_REPORT_LIMIT_S = 30.0
 _SHM = "/dev/shm"
 _LEAST_FREE_BYTES = 2**29
 """Memory that a worker without a limit leaves to the machine."""
