@@ -19,9 +19,9 @@ from itertools import islice
 from typing import Any, cast
 
 from store.code.entry_points import DEFAULT as ENTRY_POINT
-from store.code.entry_points import choose_stored
+from store.code.entry_points import choose_stored, list_bound
 from store.code.languages import PYTHON_FENCES
-from store.code.python_syntax import parse_python as python_tree
+from store.code.python_syntax import parse_python
 from store.ids import normalize
 
 ENTRY_PATH = "kernel.py"
@@ -367,19 +367,7 @@ def _find_code(
 
 
 def _defines_entry_point(text: str) -> bool:
-    if len(text) > LONGEST_CODE:
-        return False
-    tree = python_tree(text)
-    if tree is None:
-        return False
-    for node in tree.body:
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and node.name == ENTRY_POINT:
-            return True
-        if isinstance(node, ast.Assign) and any(
-            isinstance(target, ast.Name) and target.id == ENTRY_POINT for target in node.targets
-        ):
-            return True
-    return False
+    return len(text) <= LONGEST_CODE and ENTRY_POINT in list_bound(parse_python(text))
 
 
 def _find_wrapped(answer: str, blocks: Sequence[_Block]) -> Iterator[str]:

@@ -49,6 +49,13 @@ class _Names:
         return name in self.classes or name in self.functions or name in self.others
 
 
+def list_bound(tree: ast.Module | None) -> set[str]:
+    """Return the names that the top level of a file binds; none if it cannot be parsed."""
+    names = _Names()
+    _gather(tree.body if tree is not None else [], names)
+    return {*names.classes, *names.functions, *names.others}
+
+
 def find_entry_point(code: str, arguments: int | None = None) -> str | None:
     """Return the entry point of a file by the rule, or None if nothing in it is one.
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import os
 from collections import Counter
-from collections.abc import Generator, Iterable
+from collections.abc import Generator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -54,6 +54,19 @@ class LeftOut:
         self.rows += 1
         if len(self.first) < MOST_NAMED:
             self.first.append(error)
+
+    def count(self, reason: str) -> None:
+        """Note a row that is left out for a reason that many rows share."""
+        self.rows += 1
+        self.reasons[reason] += 1
+
+    def note_file(self, file: Path) -> None:
+        """Note a file that is read."""
+        self.files_read.add(os.path.realpath(file))
+
+    def note_unread(self, file: Path, reason: str) -> None:
+        """Note a file that an importer knows and does not read, with the reason."""
+        self.file_reasons[os.path.realpath(file)] = reason
 
     def list_unread(self, root: Path) -> dict[str, list[str]]:
         """Return the files below a path that were not read, by reason or suffix."""
@@ -102,6 +115,13 @@ class LeftOut:
             log.warning("%s has no use for these files: %s%s", importer, listed, more)
 
 
+class _Nowhere(LeftOut):
+    """Stands in for a record where nothing may be left out."""
+
+    def refuse(self, error: ImportFailed) -> None:
+        raise error
+
+
 _RECORD: ContextVar[LeftOut | None] = ContextVar("left_out", default=None)
 
 
@@ -115,12 +135,9 @@ def recording(record: LeftOut) -> Generator[LeftOut]:
         _RECORD.reset(token)
 
 
-def refuse(error: ImportFailed) -> None:
-    """Leave out what an error is about; raises it outside of an import."""
-    record = _RECORD.get()
-    if record is None:
-        raise error
-    record.refuse(error)
+def get_record() -> LeftOut:
+    """Return the record of the import; outside of one, `refuse` of the record raises the error."""
+    return _RECORD.get() or _Nowhere()
 
 
 @contextmanager
@@ -129,41 +146,4 @@ def errors() -> Generator[None]:
     try:
         yield
     except ImportFailed as error:
-        refuse(error)
-
-
-def count(reason: str) -> None:
-    """Leave out a row for a reason that many rows share."""
-    if (record := _RECORD.get()) is not None:
-        record.rows += 1
-        record.reasons[reason] += 1
-
-
-def is_counted(reason: str) -> bool:
-    """Return whether a row was left out for a reason."""
-    record = _RECORD.get()
-    return record is not None and reason in record.reasons
-
-
-def is_any_refused() -> bool:
-    """Return whether the import has left out anything that could not be read."""
-    record = _RECORD.get()
-    return record is not None and record.rows > 0
-
-
-def note_kept() -> None:
-    """Note a row that is read."""
-    if (record := _RECORD.get()) is not None:
-        record.kept += 1
-
-
-def note_file(file: Path | str) -> None:
-    """Note a file that is read."""
-    if (record := _RECORD.get()) is not None:
-        record.files_read.add(os.path.realpath(file))
-
-
-def note_unread(files: Iterable[Path], reason: str) -> None:
-    """Note files that an importer knows and does not read, with the reason."""
-    if (record := _RECORD.get()) is not None:
-        record.file_reasons.update((os.path.realpath(file), reason) for file in files)
+        get_record().refuse(error)

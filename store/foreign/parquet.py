@@ -86,7 +86,7 @@ def check_files(files: Sequence[Path]) -> list[Path]:
         elif "error" in one:
             raise _refuse_size(file, str(one["error"]))
         else:
-            left_out.note_file(file)
+            left_out.get_record().note_file(file)
             sound.append(file)
     if len(found) < len(files):
         # The limits on memory or processor time ended the child in the middle of this file.

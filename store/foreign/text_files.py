@@ -63,12 +63,16 @@ def parse_json(text: str, where: str) -> Any:
 
 def parse_object(text: str, where: str, size: int = 0) -> Fields:
     """Return the object of a JSON text like `parse_json`; raises ImportFailed for other values."""
-    value = parse_json(text, where)
+    return require_object(parse_json(text, where), where, size)
+
+
+def require_object(value: Any, where: str, size: int = 0) -> Fields:
+    """Return a value of JSON that is an object; raises ImportFailed for others."""
     if not isinstance(value, dict):
         raise ImportFailed(
             f"{where}: an object is expected, not {type(value).__name__}", NOTHING_STORED
         )
-    return Fields(values=value, where=where, size=size)
+    return Fields(values=cast("Mapping[str, Any]", value), where=where, size=size)
 
 
 def read_lines(file: Path) -> Iterator[Fields]:
@@ -101,9 +105,9 @@ def read_lines(file: Path) -> Iterator[Fields]:
                 fields = parse_object(text, where, len(line))
             except UnicodeDecodeError as error:
                 problem = f"{where}: not UTF-8 at byte {error.start}"
-                left_out.refuse(ImportFailed(problem, NOTHING_STORED))
+                left_out.get_record().refuse(ImportFailed(problem, NOTHING_STORED))
             except ImportFailed as error:
-                left_out.refuse(error)
+                left_out.get_record().refuse(error)
             else:
                 yield fields
 
@@ -227,10 +231,12 @@ def read_csv(
                 where = f"{file}, line {reader.line_num}"
                 if None in row or None in row.values():
                     problem = f"{where}: more or fewer fields than the header"
-                    left_out.refuse(ImportFailed(problem, NOTHING_STORED))
+                    left_out.get_record().refuse(ImportFailed(problem, NOTHING_STORED))
                     continue
                 if clean(text := "".join(row.values())) != text.replace("\0", "\ufffd"):
-                    left_out.refuse(ImportFailed(f"{where}: not UTF-8", NOTHING_STORED))
+                    left_out.get_record().refuse(
+                        ImportFailed(f"{where}: not UTF-8", NOTHING_STORED)
+                    )
                     continue
                 values: dict[str, Any] = {name: value or None for name, value in row.items()}
                 fields = Fields(values=values, where=where, size=sum(map(len, row.values())))

@@ -19,7 +19,6 @@ from typing import Any, cast
 
 import store
 from store.commandline.members import AuthorOption
-from store.errors import ImportFailed
 from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.importers.reading import flashinfer, pieces, sources
@@ -44,10 +43,10 @@ def recognize(path: Path) -> str | None:
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the candidates in bundles, in the order of the iterations."""
-    root = sources.require_path(path, f"a folder with {RESULTS} of AccelOpt")
-    files = [root] if root.name == RESULTS else sorted(root.rglob(RESULTS))
-    if not files:
-        raise ImportFailed(f"{root} holds no {RESULTS}", "Name the folder of the experiment.")
+    root, files = sources.find_files(
+        *(path, RESULTS, f"a folder with {RESULTS} of AccelOpt"),
+        "Name the folder of the experiment.",
+    )
     folder = root if root.is_dir() else root.parent
     solutions = {
         file.name: file for file in sorted(folder.rglob("*.json")) if "solutions" in file.parts
@@ -58,16 +57,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     plans = [one for file in ordered if (one := file.with_name(PLANS)).is_file()]
     parse = partial(_parse, folder=folder, solutions=solutions)
     # One source, because a candidate continues one of an earlier iteration.
-    documents = [*ordered, *plans, *solutions.values()]
+    more = [*plans, *solutions.values()]
     yield from reading.read(
-        [pieces.open_documents(RESULTS, documents, folder, parse)],
+        [pieces.open_documents(RESULTS, ordered, folder, parse, more)],
         lambda: partial(_add, pieces.ProgramRows(reading, NAME, "kernel")),
     )
 
 
 def _parse(file: Path, folder: Path, solutions: dict[str, Path]) -> Iterator[Fields]:
-    if file.name != RESULTS:
-        return
     document = pieces.parse_document(file, folder)
     texts: dict[tuple[str, int], str] = {}
     planned = file.with_name(PLANS)

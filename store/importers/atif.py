@@ -21,7 +21,7 @@ import store
 from store.errors import ImportFailed
 from store.foreign import left_out
 from store.foreign.atif import EXTRA, OF_CALL, OF_SESSION, OF_STEP, ROLES, TOKENS, VERSIONS
-from store.foreign.text_files import NOTHING_STORED, Fields, read_figure
+from store.foreign.text_files import NOTHING_STORED, Fields, clean, read_figure
 from store.importers.reading import pieces, sources
 from store.importers.reading.pieces import read_content
 from store.importers.reading.sessions import (
@@ -62,13 +62,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     )
     reading = pieces.Import(lake, NAME, config, source=config.source)
     parse = partial(_parse, root=root, problem=config.problem)
-    documents = [
-        [file, *(one for one in _find_results(file, root).values() if one is not None)]
-        for file in files
-    ]
     yield from reading.read(
-        (pieces.open_documents(None, listed, root, parse) for listed in documents),
-        lambda: partial(_add, SessionRows(NAME, reading.task_id, config.kernel_file)),
+        (
+            pieces.open_documents(
+                *(None, [file], root, parse),
+                more=[*filter(None, _find_results(file, root).values())],
+            )
+            for file in files
+        ),
+        lambda: SessionRows(NAME, reading.task_id, config.kernel_file).add,
     )
 
 
@@ -91,8 +93,6 @@ def _find_results(file: Path, root: Path) -> dict[str, Path | None]:
 
 
 def _parse(file: Path, root: Path, problem: str | None) -> Iterator[Fields]:
-    if file.suffix != ".json" or file.name in ("result.json", "reward.json"):
-        return
     document = pieces.parse_document(file, root)
     found = _find_results(file, root)
     result = Fields(values={}, where=str(file))
@@ -120,35 +120,19 @@ def _parse(file: Path, root: Path, problem: str | None) -> Iterator[Fields]:
     yield from _read_trajectory(document, name, about)
     output = found["output"]
     text = None if output is None else sources.read_bytes(output, root).decode(errors="replace")
-    values = {"results_of": name, "rewards": rewards, "output": text}
-    yield Fields(values=values, where=str(found["reward"] or file))
-
-
-def _add(sessions: SessionRows, rows: pieces.BundleRows, record: Fields) -> None:
-    """Add a step, or the results of a session, which come after its steps."""
-    name = record.text("results_of")
-    if name is None:
-        sessions.add(rows, record)
-        return
-    rewards, output = record.inner("rewards"), record.prose("output")
-    figures = {
-        label: read_figure(float(one) if isinstance(one, bool) else one)
-        for label, one in rewards.values.items()
-    }
-    if not figures:
-        return
-    attempt = sessions.close(rows, record)
-    said = rewards.prose("error") or (output or "")[-_QUOTED:].strip()
-    quote = f"session {name}: {said[:_QUOTED]}" if said else f"session {name}"
-    for label, figure in figures.items():
+    said, error = (text or "")[-_QUOTED:].strip(), rewards.get("error")
+    if isinstance(error, str) and error.strip():
+        said = error[:_QUOTED]
+    figures: list[tuple[str, float | None, str | None]] = []
+    for label, value in rewards.items():
+        figure = read_figure(float(value) if isinstance(value, bool) else value)
         baseline = _BASELINES.get(label.removeprefix("speedup_vs_"))
-        if label == "correct" and figure is not None:
-            rows.add_result(attempt, bool(figure), quote, gpu=None)
-        elif baseline is not None:
-            rows.add_claim(attempt, "speedup", figure, quote, baseline=baseline)
-        else:
-            kind = "reward" if "reward" in label else "reported"
-            rows.add_claim(attempt, name_metric(kind, label), figure, quote)
+        kind = "reward" if "reward" in label else "reported"
+        metric = "correct" if label == "correct" else name_metric(kind, label)
+        figures.append((metric if baseline is None else "speedup", figure, baseline))
+    quote = f"session {name}: {clean(said)}" if said else f"session {name}"
+    values = {"results_of": name, "figures": figures, "quote": quote}
+    yield Fields(values=values, where=str(found["reward"] or file))
 
 
 def _read_trajectory(

@@ -23,10 +23,9 @@ from pathlib import Path
 from typing import Any
 
 import store
-from store.code import task_families
 from store.code.python_syntax import parse_python
 from store.errors import ImportFailed
-from store.foreign import left_out, text_files
+from store.foreign import text_files
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
@@ -71,7 +70,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     root = sources.require_path(path, "the CUDA-L1 release")
     folder = root if root.is_dir() else root.parent
     revision = config.source_revision or sources.git_head(folder, folder.parent) or "unknown"
-    family: dict[str, str] = {}
     before: set[tuple[str, ...]] = set()
     files = [root]
     if root.is_dir():
@@ -92,18 +90,6 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         released = [line.without("", "None") for line in lines]
         # The file's name states the GPU: h100, 3090.
         gpu = f"RTX {file.stem}" if file.stem.isdigit() else file.stem.upper()
-        accepted: list[Fields] = []
-        for row in released:
-            with left_out.errors():
-                for name in SCORES:
-                    score = row.number(name)
-                    if score is not None and score <= 0:
-                        raise row.refuse(name, "a speedup above 0")
-                reference = row.require_code("ref_code")
-                if reference not in family:
-                    sources.check_task(reference, f"{row.where}, ref_code")
-                    family[reference] = task_families.classify_family(reference)
-                accepted.append(row)
         reading = pieces.Import(
             *(lake, NAME, config),
             version=IMPORTER_VERSION,
@@ -134,12 +120,13 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 "output_terms": rows.license,
             }
             rows.add("policies", (POLICY,), policy)
-            pieces.add_records(partial(_add, family, gpu), rows, accepted)
-            rows.add_splits(pieces.decide_splits(SUITE, set(family.values()), lake))
-            # Files share most of their texts, and an earlier file is stored before the next.
-            kernels = rows.tables.get("kernels", {})
-            rows.tables["kernels"] = {k: row for k, row in kernels.items() if k not in before}
-            before.update(kernels)
+        pieces.add_records(partial(_add, gpu), rows, released)
+        families = {row["family"] for row in rows.tables.get("task_labels", {}).values()}
+        rows.add_splits(pieces.decide_splits(SUITE, families, lake))
+        # Files share most of their texts, and an earlier file is stored before the next.
+        kernels = rows.tables.get("kernels", {})
+        rows.tables["kernels"] = {k: row for k, row in kernels.items() if k not in before}
+        before.update(kernels)
         message = f"{NAME} {file.name}: {len(released)} tasks"
         yield reading.finish(rows, message, f"{origin}/{file.name}")
 
@@ -158,11 +145,16 @@ def _read_levels(file: Path, root: Path) -> Iterator[Fields]:
             yield Fields(values={**task.values, **stated}, where=where)
 
 
-def _add(families: dict[str, str], gpu: str, rows: pieces.BundleRows, row: Fields) -> None:
+def _add(gpu: str, rows: pieces.BundleRows, row: Fields) -> None:
+    scores: dict[str, float] = {}
+    for column, baseline in SCORES.items():
+        if (score := row.number(column)) is not None:
+            if score <= 0:
+                raise row.refuse(column, "a speedup above 0")
+            scores[baseline] = score
     reference, level = row.require_code("ref_code"), row.require_whole("level_id")
+    family = pieces.classify_task(reference, f"{row.where}, ref_code")
     problem_id, code = row.require_whole("task_id"), row.code("custom_code")
-    numbers = {baseline: row.number(name) for name, baseline in SCORES.items()}
-    scores = {baseline: score for baseline, score in numbers.items() if score is not None}
     task_id = rows.add_task(reference)
     name = f"level{level}/{problem_id}"
     # The first line of the model's docstring serves as the task's title in the release.
@@ -175,7 +167,7 @@ def _add(families: dict[str, str], gpu: str, rows: pieces.BundleRows, row: Field
             break
     rows.add_label(
         task_id,
-        family=families[reference],
+        family=family,
         suite=SUITE,
         revision=SUITE_REVISION,
         name=name,

@@ -46,10 +46,11 @@ def recognize(path: Path) -> str | None:
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of each file in bundles."""
-    root = sources.require_path(path, "a Parquet file of drkernel-rl-data or drkernel-coldstart-8k")
+    what = "a Parquet file of drkernel-rl-data or drkernel-coldstart-8k"
     if config.purpose not in ("train", "eval"):
         raise ImportFailed(f"--purpose {config.purpose} is unknown", "Give train or eval.")
-    for file in sources.find_parquet(root):
+    root, files = sources.find_parquet(path, what)
+    for file in files:
         is_dialogue = "messages" in sources.column_names(file)
         columns = DIALOGUES if is_dialogue else PROMPTS
         source = f"hkust-nlp/drkernel-{'coldstart-8k' if is_dialogue else 'rl-data'}"

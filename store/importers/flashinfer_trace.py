@@ -18,7 +18,7 @@ from pathlib import Path
 import store
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
-from store.foreign import left_out, text_files
+from store.foreign import left_out
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import flashinfer, pieces, sources
@@ -69,15 +69,15 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         if _FOLDER not in file.relative_to(root).parts:
             others.append(file)
             continue
-        for text, fields in _read_objects(file, root):
+        for fields in _read_objects(file, root):
             with left_out.errors():
                 definition = flashinfer.parse_definition(fields)
                 if definition.name in dataset:
                     name = quote_name(definition.name)
                     raise ImportFailed(f"{fields.where}: {name} is defined twice")
-                dataset[definition.name] = _Parts(definition=definition, hashes=[content_id(text)])
-                left_out.note_kept()
-    if not dataset and not left_out.is_any_refused():
+                dataset[definition.name] = _Parts(definition=definition, hashes=[_hash(fields)])
+                left_out.get_record().kept += 1
+    if not dataset and not left_out.get_record().rows:
         raise ImportFailed(
             f"{root} holds no definitions/**/*.json", "Name the folder that has definitions/ in it."
         )
@@ -86,7 +86,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         is_solution = sources.has_names(file, "definition", "sources")
         if not is_solution and not sources.has_names(file, "definition", "workload"):
             continue
-        for text, fields in _read_objects(file, root):
+        for fields in _read_objects(file, root):
             with left_out.errors():
                 part = flashinfer.parse_solution(fields) if is_solution else None
                 trace = None if is_solution else flashinfer.parse_trace(fields)
@@ -94,16 +94,18 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 parts = dataset.setdefault(name, _Parts(definition=name))
                 parts.solutions += [] if part is None else [part]
                 parts.traces += [] if trace is None else [trace]
-                parts.hashes.append(content_id(text))
+                parts.hashes.append(_hash(fields))
                 if is_solution or not isinstance(parts.definition, str):
-                    left_out.note_kept()
+                    left_out.get_record().kept += 1
     for name, parts in [*dataset.items()]:
         for trace in parts.traces if isinstance(parts.definition, str) else ():
             if parts.solutions:
-                left_out.note_kept()
+                left_out.get_record().kept += 1
             else:
                 dataset.pop(name, None)
-                left_out.refuse(ImportFailed(f"{trace.where}: there is no definition {name!a:.80}"))
+                left_out.get_record().refuse(
+                    ImportFailed(f"{trace.where}: there is no definition {name!a:.80}")
+                )
     families = [
         one.definition.op_type for one in dataset.values() if not isinstance(one.definition, str)
     ]
@@ -133,17 +135,10 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         yield reading.finish(rows, f"{NAME} {name}: {counts}", name)
 
 
-def _read_objects(file: Path, root: Path) -> Iterator[tuple[str, Fields]]:
-    """Yield the objects of a file with their texts: one, a list, or one a line."""
+def _read_objects(file: Path, root: Path) -> Iterator[Fields]:
     with left_out.errors():
-        text = sources.read_text(file, root)
-        if file.suffix == ".jsonl":
-            for fields, line in flashinfer.read_lines(text, file):
-                yield line, fields
-            return
-        value = text_files.parse_json(text, str(file))
-        if isinstance(value, list):
-            for fields in Fields(values={"list": value}, where=str(file)).list("list"):
-                yield json.dumps(fields.values), fields
-        else:
-            yield text, text_files.parse_object(text, str(file))
+        yield from sources.read_objects(file, root)
+
+
+def _hash(fields: Fields) -> str:
+    return content_id(json.dumps(fields.values))

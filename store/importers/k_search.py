@@ -23,11 +23,9 @@ from store.importers.reading import pieces, sources
 NAME = "k-search"
 SOLUTIONS, WORLD_MODEL = "solution_db.jsonl", "world_model.json"
 _UNJUDGED = ("", "seeded", "unknown")
-_CUDA_FILES = {
-    "kernel.h": re.compile(r'<header_file name="kernel\.h">(.*?)</header_file>', re.DOTALL),
-    "kernel.cu": re.compile(r'<cuda_file name="kernel\.cu">(.*?)</cuda_file>', re.DOTALL),
-    "main.cpp": re.compile(r'<cpp_file name="main\.cpp">(.*?)</cpp_file>', re.DOTALL),
-}
+_CUDA_FILE = re.compile(
+    r'<(header|cuda|cpp)_file name="(kernel\.h|kernel\.cu|main\.cpp)">(.*?)</\1_file>', re.DOTALL
+)
 _FIGURES = (
     ("latency_ms", "latency_ms", None),
     # The reference of a task is plain PyTorch.
@@ -111,8 +109,9 @@ def _add(
     identity, problem = row.require_text("solution_id"), row.require_text("definition")
     continued, action = nodes.get(identity, (None, None))
     code = row.code("code")
-    matches = {name: pattern.search(code or "") for name, pattern in _CUDA_FILES.items()}
-    files = {name: match[1].strip("\n") + "\n" for name, match in matches.items() if match}
+    files: dict[str, str] = {}
+    for match in _CUDA_FILE.finditer(code or ""):
+        files.setdefault(match[2], match[3].strip("\n") + "\n")
     if "main.cpp" in files:
         kernel_id = rows.add_kernel(files, entry_path="main.cpp", entry_point=programs.entry_point)
     else:

@@ -24,9 +24,8 @@ from store.importers.reading import pieces, sources
 
 NAME = "kernelagent"
 DATABASE, PROBLEM, RESULT = "program_database.json", "problem.txt", "result.json"
-_ROUND = re.compile(r"round_([0-9]{1,6})\.json")
-_SEED = re.compile(r"seed_([0-9]{1,6})\.py")
-_WORKER = re.compile(r"worker_([0-9]{1,6})")
+_PART = re.compile(r"workers/worker_([0-9]{1,6})/round_([0-9]{1,6})\.json|seed_([0-9]{1,6})\.py")
+"""A round of a worker, or the seed of one, inside a session."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,9 +39,7 @@ def recognize(path: Path) -> str | None:
         if sources.has_names(file, "programs"):
             return f"{file.name} with programs"
     for file in sources.list_files(path, PROBLEM, f"*/{PROBLEM}", f"*/*/{PROBLEM}"):
-        if path.is_dir() and any(
-            _SEED.fullmatch(one.name) for one in file.parent.glob("seed_*.py")
-        ):
+        if path.is_dir() and any(file.parent.glob("seed_[0-9]*.py")):
             return f"{file.relative_to(path)} with seeds"
     return None
 
@@ -79,33 +76,30 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 
 def _list_session(folder: Path) -> list[Path]:
     """Return the rounds of a session by worker, and the seeds of workers without rounds."""
-    files: list[tuple[int, int, Path]] = []
-    for worker in folder.glob("workers/worker_*"):
-        match = _WORKER.fullmatch(worker.name)
-        for file in worker.glob("round_*.json") if match else ():
-            number = _ROUND.fullmatch(file.name)
-            if match and number:
-                files.append((int(match[1]), int(number[1]), file))
-    workers = {one[0] for one in files}
-    for file in folder.glob("seed_*.py"):
-        match = _SEED.fullmatch(file.name)
-        if match and int(match[1]) not in workers:
-            files.append((int(match[1]), 0, file))
-    return [file for _, _, file in sorted(files)]
+    found = [*folder.glob("workers/worker_*/round_*.json"), *folder.glob("seed_*.py")]
+    parts = [
+        (int(match[1] or match[3]), int(match[2] or 0), file)
+        for file in found
+        if (match := _PART.fullmatch(file.relative_to(folder).as_posix()))
+    ]
+    started = {worker for worker, _, file in parts if file.suffix == ".json"}
+    return [
+        file for worker, _, file in sorted(parts) if file.suffix == ".json" or worker not in started
+    ]
 
 
 def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
     if file.name in (PROBLEM, RESULT):
         return
-    is_seed = _SEED.fullmatch(file.name)
+    is_seed = file.suffix == ".py"
     folder = file.parent if is_seed else file.parents[2]
-    worker = is_seed or _WORKER.fullmatch(file.parent.name)
-    assert worker is not None
+    match = _PART.fullmatch(file.relative_to(folder).as_posix())
+    assert match is not None
     if is_seed:
         values: dict[str, Any] = {"round": 0, "kernel_code": sources.read_text(file, root)}
     else:
         values = dict(pieces.parse_document(file, root).values)
-    values |= {"session": folder.name, "worker": int(worker[1])}
+    values |= {"session": folder.name, "worker": int(match[1] or match[3])}
     values["problem"] = sources.read_text(folder / PROBLEM, root)
     if (folder / RESULT).is_file():
         result = pieces.parse_document(folder / RESULT, root)

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
 
 import store
-from store.code import task_families
 from store.errors import ImportFailed
-from store.foreign import left_out
 from store.foreign.parquet import check_files
 from store.foreign.text_files import Fields
 from store.importers.reading import pieces, sources
@@ -24,7 +22,7 @@ NAME = "kernelbench"
 SUITE = "kernelbench"
 _LEVEL = re.compile(r"level_?([0-9]{1,3})")
 _STEM = re.compile(r"([0-9]{1,6})_(.*)", re.DOTALL)
-_COLUMNS = ("code", "level", "name", "problem_id")
+COLUMNS = pieces.name_columns(required="code level name problem_id", optional="")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,69 +43,35 @@ def recognize(path: Path) -> str | None:
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
-    """Yield one bundle per level folder or Parquet file."""
+    """Yield the tasks of each level folder or Parquet file in bundles."""
     root = sources.require_path(path, "a KernelBench checkout or the Hub dataset's folder")
     if config.revision is None:
         raise ImportFailed(
             "the revision of KernelBench is missing",
             "Add --revision v0, v0.1 or v0.2: their texts differ under the same names.",
         )
-    revision = config.revision
     folder = root if root.is_dir() else root.parent
     source_revision = config.source_revision or sources.git_head(folder, folder.parent)
-    groups = list(_read_levels(root, folder))
-    if not groups:
-        files = [root] if root.is_file() and root.suffix == ".parquet" else []
+    files = list(_open_levels(root, folder))
+    if not files:
+        found = [root] if root.is_file() and root.suffix == ".parquet" else []
         if root.is_dir():
-            files = sorted(root.glob("*.parquet")) or sorted((root / "data").glob("*.parquet"))
-        check_files(files)
-        groups = [_read_parquet(file, folder) for file in files]
-    if not groups:
+            found = sorted(root.glob("*.parquet")) or sorted((root / "data").glob("*.parquet"))
+        check_files(found)
+        files = [
+            replace(pieces.open_parquet(file, folder, COLUMNS), name=file.stem) for file in found
+        ]
+    if not files:
         raise ImportFailed(
             f"{root} holds no KernelBench tasks",
             "Name a checkout (KernelBench/level1/*.py), or a folder with data/*.parquet.",
         )
-    families: dict[str, str] = {}
-    readable: list[_Group] = []
-    for name, content, tasks in groups:
-        kept: list[Fields] = []
-        for task in tasks:
-            with left_out.errors():
-                code = task.require_code("code")
-                sources.check_task(code, task.where)
-                for column in ("level", "problem_id"):
-                    task.require_whole(column)
-                families[code] = task_families.classify_family(code)
-                kept.append(task)
-                left_out.note_kept()
-        if kept:
-            readable.append((name, content, kept))
-    splits = pieces.decide_splits(SUITE, families.values(), lake)
-    reading = pieces.Import(lake, NAME, config, source_revision=source_revision)
-    for name, content, tasks in readable:
-        # A commit read from the checkout is stored too, so that it is part of the identity.
-        rows = reading.start(f"{name} {content} {source_revision}")
-        if rows.is_new:
-            for task in tasks:
-                code, level = task.require_code("code"), task.require_whole("level")
-                problem_id = task.require_whole("problem_id")
-                rows.add_label(
-                    rows.add_task(code),
-                    family=families[code],
-                    suite=SUITE,
-                    revision=revision,
-                    name=f"level{level}/{problem_id}",
-                    title=task.text("title"),
-                    level=level,
-                    problem_id=problem_id,
-                )
-            rows.add_splits(splits)
-        yield reading.finish(rows, f"{NAME} {revision} {name}: {len(tasks)} tasks", name)
-
-
-_Group: TypeAlias = "tuple[str, str, list[Fields]]"
-"""Name of a level folder or Parquet file, the hash of its content, and its tasks, each with code,
-level, problem_id and title."""
+    # A commit read from the checkout is stored too, so that it is part of the identity.
+    hashes = {"revision": source_revision or ""}
+    yield from pieces.Import(lake, NAME, config, source_revision=source_revision).read(
+        (replace(one, digest=sources.combine(files=one.digest, **hashes)) for one in files),
+        lambda: partial(_add, str(config.revision)),
+    )
 
 
 def split_stem(stem: str) -> tuple[int, str] | None:
@@ -120,8 +84,8 @@ def split_stem(stem: str) -> tuple[int, str] | None:
     return (int(match[1]), match[2].replace("_", " ").strip()) if match else None
 
 
-def _read_levels(root: Path, folder: Path) -> Iterator[_Group]:
-    """Yield the tasks of each level folder, from its files that have the names of tasks."""
+def _open_levels(root: Path, folder: Path) -> Iterator[pieces.SourceFile]:
+    """Yield each level folder with its files that have the names of tasks."""
     for base in (root, root / "KernelBench"):
         levels = {
             int(match[1]): inner
@@ -129,30 +93,33 @@ def _read_levels(root: Path, folder: Path) -> Iterator[_Group]:
             if (match := _LEVEL.fullmatch(inner.name)) and inner.is_dir()
         }
         for level, inner in sorted(levels.items()):
-            contents: list[tuple[str, bytes]] = []
-            tasks: list[Fields] = []
-            for file in sorted(inner.glob("*.py")):
-                if (named := split_stem(file.stem)) is None:
-                    continue
-                with left_out.errors():
-                    data = sources.read_bytes(file, folder)
-                    task: dict[str, Any] = {"code": sources.decode(data, file), "level": level}
-                    task |= {"problem_id": named[0], "title": named[1]}
-                    contents.append((file.name, data))
-                    tasks.append(Fields(values=task, where=f"{file}"))
-            if tasks:
-                yield inner.name, sources.digest(contents), tasks
+            files = [file for file in sorted(inner.glob("*.py")) if split_stem(file.stem)]
+            if files:
+                parse = partial(_parse, level=level, root=folder)
+                yield pieces.open_documents(inner.name, files, folder, parse)
 
 
-def _read_parquet(file: Path, root: Path) -> _Group:
-    content = sources.digest([(file.name, sources.read_bytes(file, root))])
-    tasks: list[Fields] = []
-    batches = sources.read_batches(file, dict.fromkeys(_COLUMNS, True), 64)
-    for number, row in enumerate((row for batch in batches for row in batch), start=1):
-        fields = Fields(values=row, where=f"{file}, row {number}")
-        with left_out.errors():
-            name = fields.require_text("name")
-            named = split_stem(name.removesuffix(".py"))
-            task = {**row, "title": named[1] if named else name}
-            tasks.append(Fields(values=task, where=fields.where))
-    return file.stem, content, tasks
+def _parse(file: Path, level: int, root: Path) -> Iterator[Fields]:
+    values = {
+        "code": sources.read_text(file, root),
+        "level": level,
+        "problem_id": int(file.stem.partition("_")[0]),
+        "name": file.stem,
+    }
+    yield Fields(values=values, where=f"{file}")
+
+
+def _add(revision: str, rows: pieces.BundleRows, task: Fields) -> None:
+    code, level = task.require_code("code"), task.require_whole("level")
+    problem_id, name = task.require_whole("problem_id"), task.require_text("name")
+    family, named = pieces.classify_task(code, task.where), split_stem(name.removesuffix(".py"))
+    rows.add_label(
+        rows.add_task(code),
+        family=family,
+        suite=SUITE,
+        revision=revision,
+        name=f"level{level}/{problem_id}",
+        title=named[1] if named else name,
+        level=level,
+        problem_id=problem_id,
+    )

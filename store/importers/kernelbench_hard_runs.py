@@ -88,13 +88,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             "Name the folder of the dataset, or a checkout of Infatoshi/kernelbench.com.",
         )
     tasks = pieces.read_suite_tasks(lake, config.suite, config.suite_revision)
-    files: list[pieces.SourceFile] = []
-    for name, run in sorted(runs.items()):
-        parse = partial(_parse, root=root, name=name, run=run)
-        with left_out.errors():
-            files.append(pieces.open_documents(name, run.list_files(), root, parse))
     yield from pieces.Import(lake, NAME, config, source="Infatoshi/kernelbench-hard-runs").read(
-        files, lambda: partial(_add, tasks, config.gpu, SessionRows(NAME, kernel_file="solution.*"))
+        (
+            pieces.open_documents(
+                *(name, run.list_files(), root), partial(_parse, root=root, name=name, run=run)
+            )
+            for name, run in sorted(runs.items())
+        ),
+        lambda: partial(_add, tasks, config.gpu, SessionRows(NAME, kernel_file="solution.*")),
     )
 
 
@@ -118,7 +119,7 @@ def _find_runs(root: Path) -> dict[str, _Run]:
         elif file.name == "results.csv" and "run_id" in sources.read_head(file).split("\n")[0]:
             for row in text_files.read_csv(file, ("run_id",)):
                 runs.setdefault(row.require_text("run_id"), _Run()).row |= row.values
-            left_out.note_file(file)
+            left_out.get_record().note_file(file)
     for name, file in annotations.items():
         if name in runs or _RUN.fullmatch(name):
             runs.setdefault(name, _Run()).annotation = file
@@ -130,7 +131,9 @@ def _parse(file: Path, root: Path, name: str, run: _Run) -> Iterator[Fields]:
         assert run.result is not None
         result = pieces.parse_document(run.result, root)
         if not (result.text("harness") or "").startswith(_CLAUDE):
-            left_out.note_unread([file], "transcripts of a harness whose form is not read")
+            left_out.get_record().note_unread(
+                file, "transcripts of a harness whose form is not read"
+            )
             return
         known = {name: result.text(name) for name in ("model", "problem", "harness")}
         yield from read_claude_code(file, name=name, **known)

@@ -22,7 +22,7 @@ from typing import Any
 
 import store
 from store.errors import ImportFailed
-from store.foreign.text_files import Fields
+from store.foreign.text_files import Fields, clean
 from store.importers.kernelbench_run import parse_entry
 from store.importers.reading import pieces, sources
 
@@ -95,50 +95,35 @@ def _parse(file: Path, root: Path) -> Iterable[Fields]:
     document = pieces.parse_document(file, root)
     place = _PLACE.fullmatch(file.resolve().as_posix())
     assert place is not None
-    subset, level, model, problem, sample = place.groups()
-    about: dict[str, Any] = {
-        "subset": subset,
-        "level": int(level),
-        "problem": int(problem),
-        "sample": int(sample),
-        "model": model,
-        "turns": [document.values],
-        "is_log": file.name == "log.json",
-    }
-    if about["is_log"]:
-        turns = sorted((key for key in document.values if key.isdecimal()), key=int)
-        about["turns"] = [{**document.inner(turn).values, "turn": int(turn)} for turn in turns]
-    yield Fields(values=about, where=str(file), size=document.size)
+    turns = {None: document}
+    if file.name == "log.json":
+        numbers = sorted((key for key in document.values if key.isdecimal()), key=int)
+        turns = {int(number): document.inner(number) for number in numbers}
+    values = {"place": [clean(part) for part in place.groups()], "turns": turns}
+    yield Fields(values=values, where=str(file), size=document.size)
 
 
 def _add(tasks: Mapping[Any, str], rows: pieces.BundleRows, sample: Fields) -> None:
     """Add a sample: one attempt, or one per turn of a log."""
-    level, problem = sample.require_whole("level"), sample.require_whole("problem")
-    number, model = sample.require_whole("sample"), sample.require_text("model")
-    subset = sample.require_text("subset")
-    task_id = tasks.get((level, problem))
-    policy = model.rpartition("/")[2]
+    subset, model = sample.values["place"][0], sample.values["place"][2]
+    level, problem, number = (int(sample.values["place"][at]) for at in (1, 3, 4))
+    place = [subset, model, str(level), str(problem), str(number)]
     before: pieces.Attempt | None = None
-    for turn in sample.list("turns"):
-        code = turn.code("kernel_code" if sample.values["is_log"] else "kernel")
-        place = [subset, model, str(level), str(problem), str(number), turn.text("turn") or ""]
-        turns: dict[str, Any] = {}
-        if sample.values["is_log"]:
-            turns = {
-                "trajectory_id": rows.identify(place[:-1]),
-                "turn": turn.whole("turn"),
-                "parent_generation_id": None if before is None else before.generation_id,
-            }
+    turns: dict[int | None, Fields] = sample.values["turns"]
+    for at, turn in turns.items():
+        code = turn.code("kernel" if at is None else "kernel_code")
         attempt = rows.add_attempt(
-            place,
-            policy=policy,
-            task_id=task_id,
+            [*place, "" if at is None else str(at)],
+            policy=model.rpartition("/")[2],
+            task_id=tasks.get((level, problem)),
             problem=f"level{level}/{problem}",
             kernel_id=rows.add_code(code),
             group_id=rows.identify(["group", *place[:4]]),
             sample_index=number,
             parse_error="the file has no code" if code is None else None,
-            **turns,
+            trajectory_id=None if at is None else rows.identify(place),
+            turn=at,
+            parent_generation_id=before and before.generation_id,
         )
         before = attempt
         result = turn.inner("eval_result")

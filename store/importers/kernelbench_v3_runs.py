@@ -58,14 +58,12 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     tasks = pieces.read_suite_tasks(lake, "kernelbench", config.suite_revision)
     parse = partial(_parse, root=root)
     yield from pieces.Import(lake, NAME, config, source="Infatoshi/kernelbench-v3-runs").read(
-        [pieces.open_documents(RESULTS, [file, *solutions], root, parse)],
+        [pieces.open_documents(RESULTS, [file], root, parse, more=solutions)],
         lambda: partial(_add, tasks),
     )
 
 
 def _parse(file: Path, root: Path) -> Iterator[Fields]:
-    if file.name != RESULTS:
-        return
     for row in text_files.read_csv(
         file, _REQUIRED, numbers=_NUMBERS, flags=("correct", "compiled")
     ):

@@ -56,10 +56,9 @@ def recognize(path: Path) -> str | None:
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of each file in bundles."""
-    root = sources.require_path(path, "dataset_permissive.parquet of KernelBook")
+    files = pieces.open_parquets(path, "dataset_permissive.parquet of KernelBook", COLUMNS)
     yield from pieces.Import(lake, NAME, config, source="GPUMODE/KernelBook").read(
-        (pieces.open_parquet(file, root, COLUMNS) for file in sources.find_parquet(root)),
-        lambda: partial(_add, config),
+        files, lambda: partial(_add, config)
     )
 
 

@@ -48,8 +48,8 @@ def recognize(path: Path) -> str | None:
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the submissions of each file in bundles."""
-    root = sources.require_path(path, "submissions.parquet … of kernelbot-data")
-    files = [file for file in sources.find_parquet(root) if "code" in sources.column_names(file)]
+    root, files = sources.find_parquet(path, "submissions.parquet … of kernelbot-data")
+    files = [file for file in files if "code" in sources.column_names(file)]
     yield from pieces.Import(lake, NAME, config, source="GPUMODE/kernelbot-data").read(
         (pieces.open_parquet(file, root, COLUMNS) for file in files), lambda: _add
     )

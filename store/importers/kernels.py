@@ -60,7 +60,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 code, sources.check_task(code, f"{file}", ("Model", "get_inputs"))
             )
             tasks.append((task, code, task_families.classify_family(code), folder))
-            left_out.note_kept()
+            left_out.get_record().kept += 1
     splits = pieces.decide_splits(suite, [family for _, _, family, _ in tasks], lake)
     revision = config.source_revision or sources.git_head(root)
     reading = pieces.Import(
@@ -85,7 +85,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
                 elif entry_point == entry_points.DEFAULT:
                     entry_point = entry_points.choose_stored(texts[main], copies=True)
                 candidates[name] = texts, entry_point
-                left_out.note_kept()
+                left_out.get_record().kept += 1
                 for inner, text in texts.items():
                     parts += [name, inner, text]
         where = f"{suite}/{task}"

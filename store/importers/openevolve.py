@@ -97,7 +97,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         opened.append(replace(documents, open=read_programs))
     parse_best = partial(_parse_best, root=root, problem=config.problem)
     opened += [
-        pieces.open_documents(None, [file, *_find_code(file)], root, parse_best)
+        pieces.open_documents(None, [file], root, parse_best, more=_find_code(file))
         for file in best
         if pieces.parse_document(file, root).text("id") not in programs
     ]
@@ -114,12 +114,11 @@ def _find_code(info: Path) -> list[Path]:
 
 
 def _parse_best(file: Path, root: Path, problem: str | None) -> Iterator[Fields]:
-    if file.name == _BEST:
-        folder = file.parent.parent if file.parent.name == "best" else file.parent
-        codes = [sources.read_text(one, root) for one in _find_code(file)]
-        values = pieces.parse_document(file, root).values
-        added = {"code": codes[0] if codes else None, "problem": problem or folder.name}
-        yield Fields(values={**values, **added}, where=str(file))
+    folder = file.parent.parent if file.parent.name == "best" else file.parent
+    codes = [sources.read_text(one, root) for one in _find_code(file)]
+    values = pieces.parse_document(file, root).values
+    added = {"code": codes[0] if codes else None, "problem": problem or folder.name}
+    yield Fields(values={**values, **added}, where=str(file))
 
 
 def _is_trace(file: Path) -> bool:

@@ -12,11 +12,10 @@ import ast
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import lru_cache, partial
+from functools import partial
 from pathlib import Path
 
 import store
-from store.code import task_families
 from store.commandline.members import DeviceModel
 from store.errors import ImportFailed
 from store.foreign.text_files import Fields
@@ -64,29 +63,20 @@ def recognize(path: Path) -> str | None:
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of each file in bundles."""
-    root = sources.require_path(path, "level_1.parquet … of the AI CUDA Engineer Archive")
+    files = pieces.open_parquets(path, "level_1.parquet … of the AI CUDA Engineer Archive", COLUMNS)
     reading = pieces.Import(
         lake, NAME, config, source="SakanaAI/AI-CUDA-Engineer-Archive", namespace=POLICY
     )
-    yield from reading.read(
-        (pieces.open_parquet(file, root, COLUMNS) for file in sources.find_parquet(root)),
-        lambda: partial(_add, config.gpu),
-    )
-
-
-@lru_cache(maxsize=4096)
-def _classify(task_code: str, where: str) -> str:
-    sources.check_task(task_code, where)
-    return task_families.classify_family(task_code)
+    yield from reading.read(files, lambda: partial(_add, config.gpu))
 
 
 def _add(gpu: str, rows: pieces.BundleRows, row: Fields) -> None:
     row = row.without(*_ABSENT)
     task_code, code = row.code("PyTorch_Code_Module"), row.code("CUDA_Code")
     place = f"{row.where.rpartition(', ')[0]}, PyTorch_Code_Module"
-    family = None if task_code is None else _classify(task_code, place)
-    if task_code is None or family is None or code is None:
+    if task_code is None or code is None:
         raise ImportFailed(f"{row.where} has no task or no code")
+    family = pieces.classify_task(task_code, place)
     task_id = rows.add_task(task_code)
     level, problem = row.whole("Level_ID"), row.whole("Task_ID")
     if level is not None and problem is not None:

@@ -48,14 +48,14 @@ def _find_databases(root: Path) -> Iterator[Path]:
                 if {"code", "combined_score", "island_idx"} <= set(columns):
                     yield file
                 else:
-                    left_out.note_unread([file], f"no table {TABLE} of ShinkaEvolve")
+                    left_out.get_record().note_unread(file, f"no table {TABLE} of ShinkaEvolve")
 
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the programs of each database in bundles."""
     root = sources.require_path(path, "evolution_db.sqlite of ShinkaEvolve, or its folder")
     files = list(_find_databases(root))
-    if not files and not left_out.is_any_refused():
+    if not files and not left_out.get_record().rows:
         raise ImportFailed(
             f"{root} holds no SQLite database with the table {TABLE} of ShinkaEvolve",
             "Name the folder of the search's results, or its database.",

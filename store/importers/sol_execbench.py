@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
 
 import store
 from store.errors import ImportFailed
@@ -59,7 +58,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     if not problems:
         problems = [
             replace(pieces.open_parquet(file, root, COLUMNS), open=partial(_read_rows, file))
-            for file in sources.find_parquet(root)
+            for file in sources.find_parquet(root, "")[1]
         ]
     yield from pieces.Import(lake, NAME, config, source="nvidia/SOL-ExecBench").read(
         problems, lambda: partial(_add, config.evaluator_version)
@@ -69,7 +68,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
 def _open_folders(root: Path) -> Iterator[pieces.SourceFile]:
     others: dict[str, list[Path]] = {}
     for file in sorted({*root.rglob("solution*.json"), *root.rglob("trace*.json*")}):
-        for name in sorted({one.require_text("definition") for one in _read_objects(file, root)}):
+        for name in sorted(
+            {one.require_text("definition") for one in sources.read_objects(file, root)}
+        ):
             others.setdefault(name, []).append(file)
     for file in sorted(root.rglob("definition.json")):
         name = pieces.parse_document(file, root).require_text("name")
@@ -78,17 +79,15 @@ def _open_folders(root: Path) -> Iterator[pieces.SourceFile]:
             raise ImportFailed(f"{file.parent} has no {workloads.name}", NOTHING_STORED)
         more = others.get(name, [])
         parse = partial(_parse, root=root, more=more)
-        yield pieces.open_documents(None, [file, workloads, *more], root, parse)
+        yield pieces.open_documents(None, [file], root, parse, more=[workloads, *more])
 
 
 def _parse(file: Path, root: Path, more: list[Path]) -> Iterator[Fields]:
-    if file.name != "definition.json":
-        return
     definition = pieces.parse_document(file, root)
     name = definition.require_text("name")
-    objects = [one for other in more for one in _read_objects(other, root)]
+    objects = [one for other in more for one in sources.read_objects(other, root)]
     mine = [one for one in objects if one.text("definition") == name]
-    lines = list(_read_objects(file.with_name("workload.jsonl"), root))
+    lines = list(sources.read_objects(file.with_name("workload.jsonl"), root))
     values = {
         "definition": definition.values,
         "level": _read_level(file.parent.parent.name),
@@ -98,18 +97,6 @@ def _parse(file: Path, root: Path, more: list[Path]) -> Iterator[Fields]:
     }
     size = definition.size + sum(one.size for one in (*lines, *mine))
     yield Fields(values=values, where=str(file), size=size)
-
-
-def _read_objects(file: Path, root: Path) -> Iterator[Fields]:
-    """Yield the objects of a JSON Lines file, of a JSON list, or the one object of a file."""
-    if file.suffix == ".jsonl":
-        sources.resolve_regular(file, root)
-        yield from text_files.read_lines(file)
-        return
-    data = sources.read_bytes(file, root)
-    value = text_files.parse_json(sources.decode(data, file), str(file))
-    listed = cast("list[Any]", value) if isinstance(value, list) else [value]
-    yield from Fields(values={"list": listed}, where=str(file)).list("list")
 
 
 def _read_rows(file: Path) -> Iterator[Fields]:

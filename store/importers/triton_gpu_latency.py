@@ -46,10 +46,11 @@ def recognize(path: Path) -> str | None:
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the programs of each file in bundles."""
-    root = sources.require_path(path, "train.parquet or test.parquet of triton-gpu-latency")
+    files = pieces.open_parquets(
+        path, "train.parquet or test.parquet of triton-gpu-latency", COLUMNS
+    )
     yield from pieces.Import(lake, NAME, config, source="makora-ai/triton-gpu-latency").read(
-        (pieces.open_parquet(file, root, COLUMNS) for file in sources.find_parquet(root)),
-        lambda: partial(_add, config),
+        files, lambda: partial(_add, config)
     )
 
 

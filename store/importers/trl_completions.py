@@ -64,8 +64,8 @@ def recognize(path: Path) -> str | None:
 
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield one bundle per file."""
-    root = sources.require_path(path, "completions_*.parquet of a TRL run, or the folder of them")
-    files = sources.find_parquet(root)
+    what = "completions_*.parquet of a TRL run, or the folder of them"
+    root, files = sources.find_parquet(path, what)
     folder = root if root.is_dir() else root.parent
     if folder.resolve().name == "completions":
         folder = folder.resolve().parent
@@ -90,7 +90,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         if not isinstance(task_id, str) or task_id not in known:
             task_id = task_of.get(prompt_id, reading.task_id)
         if task_id is None:
-            left_out.count(_NO_TASK)
+            left_out.get_record().count(_NO_TASK)
             return
         step, turns = row.require_whole("step"), read_turns(row, "completion")
         finish_reason = row.text("finish_reason") or "stop"
@@ -158,7 +158,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     if unread:
         listed = ", ".join(f"{name} ({kind})" for name, kind in unread.items())
         log.warning("columns that are no numbers are not read: %s", listed)
-    if not is_any_kept and left_out.is_counted(_NO_TASK):
+    if not is_any_kept and _NO_TASK in left_out.get_record().reasons:
         raise ImportFailed(
             "none of the completions is of a task that the lake has",
             "Import the tasks first, or name the one that they are of with --task.",

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Any, cast
 
@@ -59,7 +58,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     reading = pieces.Import(lake, NAME, config, source=config.source)
     yield from reading.read(
         (pieces.open_json_lines(file, root, _read_episodes) for file in files),
-        lambda: partial(_add, SessionRows(NAME, reading.task_id, config.kernel_file)),
+        lambda: SessionRows(NAME, reading.task_id, config.kernel_file).add,
     )
 
 
@@ -125,9 +124,24 @@ def _read_trace(trace: Fields, episode: Fields, size: int) -> Iterator[Fields]:
         }
         yield Fields(values=values, where=node.where, size=size)
         size, number = 0, number + 1
-    if number:
-        values = {name: trace.values.get(name) for name in ("rewards", "metrics")}
-        yield Fields(values=values | {"results_of": about["name"]}, where=trace.where)
+    if not number:
+        return
+    rewards, metrics = trace.inner("rewards"), trace.inner("metrics")
+    figures: list[tuple[str, float | None, None]] = []
+    for label in rewards.values:
+        with left_out.errors():
+            figure = read_figure(rewards.values[label])
+            if figure is None:  # not the product alone
+                reward = rewards.inner(label)
+                score, weight = reward.number("score"), reward.number("weight")
+                figure = None if score is None else score * (1.0 if weight is None else weight)
+            figures.append((name_metric("reward", label), read_figure(figure), None))
+    for label in metrics.values:
+        with left_out.errors():
+            figures.append((name_metric("reported", label), metrics.number(label), None))
+    name = about["name"]
+    results = {"results_of": name, "figures": figures, "quote": f"trace {name}"}
+    yield Fields(values=results, where=trace.where)
 
 
 def _read_tokens(node: Fields) -> dict[str, Any]:
@@ -171,29 +185,3 @@ def _sum(usages: list[Fields], *names: str) -> int | None:
         if (count := one.whole(name, MOST_TOKENS)) is not None
     ]
     return sum(counts) if counts else None
-
-
-def _add(sessions: SessionRows, rows: pieces.BundleRows, record: Fields) -> None:
-    name = record.text("results_of")
-    if name is None:
-        sessions.add(rows, record)
-        return
-    rewards, metrics = record.inner("rewards"), record.inner("metrics")
-    figures: dict[str, float | None] = {}
-    for label in rewards.values:
-        with left_out.errors():
-            if read_figure(rewards.values[label]) is not None:  # the product alone
-                figures[name_metric("reward", label)] = rewards.number(label)
-                continue
-            reward = rewards.inner(label)
-            score, weight = reward.number("score"), reward.number("weight")
-            value = None if score is None else score * (1.0 if weight is None else weight)
-            figures[name_metric("reward", label)] = read_figure(value)
-    for label in metrics.values:
-        with left_out.errors():
-            figures[name_metric("reported", label)] = metrics.number(label)
-    if not figures:
-        return
-    attempt = sessions.close(rows, record)
-    for metric, figure in figures.items():
-        rows.add_claim(attempt, metric, figure, f"trace {name}")

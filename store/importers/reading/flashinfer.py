@@ -10,14 +10,13 @@ import ast
 import json
 import keyword
 import re
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import PurePosixPath
 from typing import Any, cast
 
 from store.commandline.escape import quote_name
 from store.errors import ImportFailed
-from store.foreign import text_files
 from store.foreign.text_files import NOTHING_STORED, Fields, read_figure
 from store.ids import content_id
 from store.importers.reading.pieces import Attempt, BundleRows
@@ -104,18 +103,10 @@ class Workload:
 class Trace:
     """One workload, with the verdict on a solution if there is one."""
 
-    definition: str
     workload: Workload
     solution: str | None
     evaluation: Fields | None
     where: str
-
-
-def read_lines(text: str, file: Path) -> Iterator[tuple[Fields, str]]:
-    """Yield the objects of JSON Lines with their texts; raises ImportFailed."""
-    for number, line in enumerate(text.splitlines(), 1):
-        if line.strip():
-            yield text_files.parse_object(line, f"{file}, line {number}"), line
 
 
 def parse_definition(fields: Fields) -> Definition:
@@ -213,7 +204,6 @@ def parse_trace(fields: Fields) -> Trace:
                 f"Known are {', '.join(STATUSES)}.",
             )
     return Trace(
-        definition=fields.require_text("definition"),
         workload=parse_workload(fields.inner("workload")),
         solution=fields.text("solution"),
         evaluation=evaluation,

@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from functools import cached_property, lru_cache, partial
 from pathlib import Path
 from types import ModuleType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 import store
 from store import faults, ids
@@ -140,8 +140,11 @@ class BundleRows(AttemptRows):
         self, code: str | None, *, suite: str, revision: str, name: str, **columns: Any
     ) -> str | None:
         """Add a task with its label; return its id, or None if the text is no task."""
-        family = None if code is None else _classify(code)
-        if code is None or family is None:
+        if code is None:
+            return None
+        try:
+            family = classify_task(code, "the text")
+        except ImportFailed:
             return None
         task_id = self.add_task(code)
         self.add_label(task_id, family=family, suite=suite, revision=revision, name=name, **columns)
@@ -371,11 +374,9 @@ def read_messages(value: Any, place: str) -> list[dict[str, str]]:
 
 
 @lru_cache(maxsize=4096)
-def _classify(code: str) -> str | None:
-    try:
-        sources.check_task(code, "the text")
-    except ImportFailed:
-        return None
+def classify_task(code: str, where: str) -> str:
+    """Return the family of a task; raises ImportFailed if the text is no task."""
+    sources.check_task(code, where)
     return task_families.classify_family(code)
 
 
@@ -418,10 +419,6 @@ class Import:
         named = getattr(self.config, "task", None)
         return None if named is None else find_task(self.lake, named)["task_id"]
 
-    def identify(self, content: str) -> str:
-        """Return the id of a bundle, which follows from its content and the options."""
-        return content_id("import", self.name, str(self.version), content, config_json(self.config))
-
     def start(self, content: str | None, identity: str = "") -> BundleRows:
         """Return a builder of the rows of a bundle; without content they are only checked.
 
@@ -431,7 +428,8 @@ class Import:
         """
         config = self.config
         if content is not None and not identity:
-            identity = self.identify(content)
+            options = config_json(config)
+            identity = content_id("import", self.name, str(self.version), content, options)
         return BundleRows(
             source=self.source or self.name,
             source_revision=self.source_revision or getattr(config, "source_revision", None),
@@ -527,9 +525,9 @@ def add_records(add: Add, rows: BundleRows, records: Iterable[Fields]) -> None:
             add(rows, record)
         except ImportFailed as error:
             rows.shrink(sizes)
-            left_out.refuse(error)
+            left_out.get_record().refuse(error)
         else:
-            left_out.note_kept()
+            left_out.get_record().kept += 1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -564,8 +562,15 @@ def name_columns(required: str, optional: str) -> dict[str, bool]:
     return dict.fromkeys(required.split(), True) | dict.fromkeys(optional.split(), False)
 
 
+def open_parquets(path: Path | None, what: str, columns: dict[str, bool]) -> Iterator[SourceFile]:
+    """Yield the Parquet files of a source, which should be `what`; see `open_parquet`."""
+    root, files = sources.find_parquet(path, what)
+    for file in files:
+        yield open_parquet(file, root, columns)
+
+
 def open_parquet(file: Path, root: Path, columns: dict[str, bool]) -> SourceFile:
-    """Return a Parquet file whose size `parquet.find` has checked; True marks needed columns."""
+    """Return a Parquet file whose size has been checked; True marks needed columns."""
 
     def records() -> Iterator[Fields]:
         number = 0
@@ -579,15 +584,23 @@ def open_parquet(file: Path, root: Path, columns: dict[str, bool]) -> SourceFile
 
 
 def open_documents(
-    name: str | None, files: Sequence[Path], root: Path, parse: Callable[[Path], Iterable[Fields]]
+    name: str | None,
+    files: Sequence[Path],
+    root: Path,
+    parse: Callable[[Path], Iterable[Fields]],
+    more: Sequence[Path] = (),
 ) -> SourceFile:
-    """Return small files that belong together, each parsed as a whole; None: name of the first."""
+    """Return small files that belong together, each parsed as a whole; None: name of the first.
+
+    `more` are files that `parse` reads by itself.
+    """
     hashes: list[tuple[str, bytes]] = []
     size = 0
-    for file in files:
-        sources.resolve_regular(file, root)
-        size += file.stat().st_size
-        hashes.append((name_inside(file, root), hash_file(file).encode()))
+    for file in (*files, *more):
+        with left_out.errors():
+            sources.resolve_regular(file, root)
+            size += file.stat().st_size
+            hashes.append((name_inside(file, root), hash_file(file).encode()))
 
     def records() -> Iterator[Fields]:
         for file in files:
@@ -618,23 +631,38 @@ def name_inside(file: Path, root: Path) -> str:
     return file.relative_to(root).as_posix() if file != root else file.name
 
 
-def _split(records: Iterable[Fields]) -> Iterator[list[Fields]]:
-    """Yield records in pieces; before an error of the reader, what came before it."""
-    piece: list[Fields] = []
-    size = 0
+_Item = TypeVar("_Item")
+
+
+def _group(
+    items: Iterable[_Item], measure_item: Callable[[_Item], int], most: int, most_bytes: int
+) -> Iterator[list[_Item]]:
+    """Yield items in groups; before an error of their reader, what came before it.
+
+    An item of more bytes than a group may have is a group of its own.
+    """
+    group: list[_Item] = []
+    total = 0
     try:
-        for record in records:
-            piece.append(record)
-            size += max(record.size, measure(record.values))
-            if len(piece) >= PIECE_RECORDS or size >= PIECE_BYTES:
-                yield piece
-                piece, size = [], 0
-    except ImportFailed:
-        if piece:
-            yield piece
+        for item in items:
+            size = measure_item(item)
+            if group and (len(group) >= most or total + size > most_bytes):
+                yield group
+                group, total = [], 0
+            group.append(item)
+            total += size
+    except Exception:
+        if group:
+            yield group
         raise
-    if piece:
-        yield piece
+    if group:
+        yield group
+
+
+def _split(records: Iterable[Fields]) -> Iterator[list[Fields]]:
+    return _group(
+        records, lambda one: max(one.size, measure(one.values)), PIECE_RECORDS, PIECE_BYTES
+    )
 
 
 GROUP_BUNDLES = 100
@@ -697,7 +725,9 @@ def run_import(
     refused: dict[str, RowsRejected] = {}
     record = left_out.LeftOut()
     with writer.reader() as lake, left_out.recording(record):
-        for group in _collect_groups(module.read(path, config, lake)):
+        bundles = module.read(path, config, lake)
+        # A large bundle is a group of its own, because only `load` reads it part by part.
+        for group in _group(bundles, _measure_texts, GROUP_BUNDLES, GROUP_BYTES):
             # The importer's reader is pinned: it does not see the bundles of this import.
             known = writer.find_committed([one.bundle_id for one in group])
             fresh = {one.bundle_id: one for one in group if one.bundle_id not in known}
@@ -789,27 +819,6 @@ def summarize(summary: ImportSummary) -> str:
     ]
     noted = f" ({', '.join(notes)})" if notes else ""
     return f"{added or 'nothing new'}{noted} → snapshot {summary.snapshot}"
-
-
-def _collect_groups(bundles: Iterator[Bundle]) -> Iterator[list[Bundle]]:
-    """Yield bundles in groups; before an error of the importer, what came before it."""
-    group: list[Bundle] = []
-    total = 0
-    try:
-        for one in bundles:
-            size = _measure_texts(one)
-            # A large bundle is a group of its own, because only `load` reads it part by part.
-            if group and (len(group) >= GROUP_BUNDLES or total + size > GROUP_BYTES):
-                yield group
-                group, total = [], 0
-            group.append(one)
-            total += size
-    except Exception:
-        if group:
-            yield group
-        raise
-    if group:
-        yield group
 
 
 def _measure_texts(bundle: Bundle) -> int:

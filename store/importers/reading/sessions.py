@@ -12,6 +12,9 @@ Readers of transcripts yield steps in one form. A step is `Fields` with these na
     calls    list of objects: tool, arguments, result, is_error
     tokens   object of lists by token: prompt_ids, completion_ids, loss_mask, sampler_logprobs
 
+The figures of a session come after its steps: `results_of` (its name), `quote` and `figures`, a
+list of metric, figure and baseline, in which the metric `correct` is a verdict.
+
 Each kernel that a step writes to a file, passes to a tool or states in its text is an attempt, and
 so is an answer with tokens.
 """
@@ -94,7 +97,11 @@ class SessionRows:
     _sessions: dict[str, _Session] = field(default_factory=dict[str, _Session])
 
     def add(self, rows: BundleRows, step: Fields) -> None:
-        """Add a step with its calls, and the attempt if it wrote a kernel."""
+        """Add a step with its calls, and the attempt if it wrote a kernel; or the figures."""
+        if step.text("results_of") is not None:
+            if step.values["figures"]:
+                self._add_figures(rows, step)
+            return
         # What may be malformed is read before the first row is added.
         about, number = step.inner("session"), step.require_whole("step")
         name, problem = about.require_text("name"), about.text("problem")
@@ -202,7 +209,7 @@ class SessionRows:
             try:
                 add_tokens(rows, attempt_id, tokens)
             except RolloutRejected as error:
-                left_out.refuse(ImportFailed(f"{step.where}: {error.key} {error.why}"))
+                left_out.get_record().refuse(ImportFailed(f"{step.where}: {error.key} {error.why}"))
         row = step_row | {"generation_id": attempt_id}
         rows.add("session_steps", (session_id, str(number)), row)
         for call in calls:
@@ -224,8 +231,8 @@ class SessionRows:
             kernels[find_path(text)] = text
         return kernels
 
-    def close(self, rows: BundleRows, results: Fields) -> Attempt:
-        """Return the attempt that the results of a session are about, the last one.
+    def _add_figures(self, rows: BundleRows, results: Fields) -> None:
+        """Add the figures of a session to its last attempt with a kernel.
 
         A session without a kernel gets an attempt without one.
         """
@@ -242,7 +249,12 @@ class SessionRows:
                 parse_error="the session wrote no kernel",
                 trajectory_id=session_id,
             )
-        return state.last or state.before
+        attempt, quote = state.last or state.before, results.values["quote"]
+        for metric, figure, baseline in results.values["figures"]:
+            if metric == "correct" and figure is not None:
+                rows.add_result(attempt, bool(figure), quote, gpu=None)
+            else:
+                rows.add_claim(attempt, metric, figure, quote, baseline=baseline)
 
     def identify(self, name: str) -> str:
         """Return the id of the session that the source calls `name`."""

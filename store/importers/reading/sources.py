@@ -21,9 +21,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from store import faults
+from store.code.entry_points import list_bound
 from store.commandline.members import find_members
 from store.errors import FlywheelError, ImportFailed
 from store.foreign import left_out, parquet, text_files
+from store.foreign.text_files import Fields
 from store.ids import content_id
 
 if TYPE_CHECKING:
@@ -77,7 +79,7 @@ def resolve_regular(file: Path, root: Path) -> Path:
             )
         if not stat.S_ISREG(target.stat().st_mode):
             raise ImportFailed(f"{file} is not a regular file")
-    left_out.note_file(target)
+    left_out.get_record().note_file(target)
     return target
 
 
@@ -115,6 +117,20 @@ def decode(data: bytes, file: Path) -> str:
     return text
 
 
+def read_objects(file: Path, root: Path) -> Iterator[Fields]:
+    """Yield the objects of a JSON Lines file, of a JSON list, or the one object of a file."""
+    if file.suffix == ".jsonl":
+        resolve_regular(file, root)
+        yield from text_files.read_lines(file)
+        return
+    data = read_bytes(file, root)
+    value = text_files.parse_json(decode(data, file), str(file))
+    if isinstance(value, list):
+        yield from Fields(values={"list": value}, where=str(file)).list("list")
+    else:
+        yield text_files.require_object(value, str(file), len(data))
+
+
 def check_task(code: str, where: str, required: Iterable[str] = TASK_NAMES) -> set[str]:
     """Return the names that a task in KernelBench's format defines; never runs it.
 
@@ -128,7 +144,7 @@ def check_task(code: str, where: str, required: Iterable[str] = TASK_NAMES) -> s
         raise ImportFailed(f"{where}, line {error.lineno}: {error.msg}") from error
     except (ValueError, RecursionError, MemoryError) as error:
         raise ImportFailed(f"{where} cannot be parsed: {error}") from error
-    defined = list_defined(tree)
+    defined = list_bound(tree)
     missing = [name for name in required if name not in defined]
     if missing:
         raise ImportFailed(
@@ -136,19 +152,6 @@ def check_task(code: str, where: str, required: Iterable[str] = TASK_NAMES) -> s
             f"A task defines {', '.join(required)}.",
         )
     return defined
-
-
-def list_defined(tree: ast.AST) -> set[str]:
-    """Return the names of functions and classes, and those that are assigned or imported."""
-    names: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.ClassDef):
-            names.add(node.name)
-        elif isinstance(node, ast.Assign):
-            names |= {one.id for one in node.targets if isinstance(one, ast.Name)}
-        elif isinstance(node, ast.ImportFrom):
-            names |= {one.asname or one.name for one in node.names}
-    return names
 
 
 def add_init_inputs(code: str, defined: Collection[str]) -> str:
@@ -193,13 +196,14 @@ def git_head(*roots: Path) -> str | None:
     return None
 
 
-def find_parquet(root: Path) -> list[Path]:
-    """Return a file, or the Parquet files below a folder, in order; damaged ones are left out.
+def find_parquet(path: Path | None, what: str) -> tuple[Path, list[Path]]:
+    """Return a source and its Parquet files like `find_files`; damaged ones are left out.
 
-    Raises ImportFailed if there is none, or one exceeds the limits of `store.foreign.parquet`.
+    Raises ImportFailed like `find_files`, and if a file exceeds the limits of
+    `store.foreign.parquet`.
     """
-    _, files = find_files(root, "*.parquet", "", "Name a file or a folder of them.")
-    return parquet.check_files(files)
+    root, files = find_files(path, "*.parquet", what, "Name a file or a folder of them.")
+    return root, parquet.check_files(files)
 
 
 def column_names(file: Path) -> list[str]:

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from store.code.entry_points import count_arguments, count_parameters
+from store.code.entry_points import count_arguments, count_parameters, list_bound
 from store.code.python_syntax import parse_python
 from store.errors import FlywheelError
 from store.foreign import text_files
@@ -482,7 +482,7 @@ def _find_workloads(file: Path, name: str) -> Iterator[flashinfer.Workload]:
     for place in dict.fromkeys(places):
         if not place.is_file():
             continue
-        for fields, _ in flashinfer.read_lines(_read_text(place, place.parent), place):
+        for fields in sources.read_objects(place, place.parent):
             held = fields.inner("workload") if "workload" in fields.values else fields
             yield flashinfer.parse_workload(held)
 
@@ -510,8 +510,7 @@ def _list_defined(code: str, file: Path) -> set[str]:
         compile(code, f"{file}", "exec", ast.PyCF_ONLY_AST)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UnknownFormat(file, f"it is not Python: {error}") from error
-    tree = parse_python(code)
-    return set() if tree is None else sources.list_defined(tree)
+    return list_bound(parse_python(code))
 
 
 def _require_defined(file: Path, defined: set[str], *names: str) -> None:
