@@ -5,20 +5,19 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator, Set
 
+from store.code.python_syntax import split_names
 
-def _words(names: str, prefix: str = "") -> frozenset[str]:
-    return frozenset(prefix + name for name in names.split())
-
-
-_ENTRY = _words("forward __call__")
-_BUILD = _words("zeros ones full zeros_like ones_like full_like", "torch.")
-_BUILD_METHODS = _words("new_zeros new_ones new_full zero_")
-_ALLOCATE = _words("empty empty_like", "torch.")
-_RESHAPE = _words(
+_ENTRY = split_names("forward __call__")
+_BUILD = split_names("zeros ones full zeros_like ones_like full_like", "torch.")
+_BUILD_METHODS = split_names("new_zeros new_ones new_full zero_")
+_ALLOCATE = split_names("empty empty_like", "torch.")
+_RESHAPE = split_names(
     "expand expand_as clone to view reshape detach contiguous repeat cuda requires_grad_"
 )
 # Attributes and methods of an input that do not read its values.
-_ABOUT = _words("shape device dtype is_cuda requires_grad ndim layout size dim numel is_contiguous")
+_ABOUT = split_names(
+    "shape device dtype is_cuda requires_grad ndim layout size dim numel is_contiguous"
+)
 
 Resolve = Callable[[ast.expr], str]
 

@@ -79,7 +79,6 @@ class CudaFacts:
     includes_cuda: bool = False
     """Whether it includes headers of CUDA or of its libraries, so that it needs a GPU."""
     uses_streams: bool = False
-    uses_cuda_graphs: bool = False
     techniques: frozenset[str] = field(default_factory=frozenset[str])
 
 
@@ -126,17 +125,14 @@ def read_cuda(text: str) -> CudaFacts:
         return {(node.text or b"").decode(errors="replace") for node in found.get(capture, [])}
 
     calls, types, assembly = names("call"), names("type"), names("asm")
-    streams = any(name.startswith("cudaStream") for name in calls) or bool(
-        calls & {"getStreamFromPool", "setCurrentCUDAStream"}
-        or types & {"CUDAStreamGuard", "CUDAMultiStreamGuard"}
-    )
-    graphs = any(name.startswith("cudaGraph") for name in calls) or bool(
-        calls & {"cudaStreamBeginCapture", "cudaStreamEndCapture"}
-    )
 
     def calls_any(*prefixes: str) -> bool:
         return any(name.startswith(prefixes) for name in calls)
 
+    streams = calls_any("cudaStream") or bool(
+        calls & {"getStreamFromPool", "setCurrentCUDAStream"}
+        or types & {"CUDAStreamGuard", "CUDAMultiStreamGuard"}
+    )
     bodies = sorted(
         (body.start_byte, body.end_byte)
         for function in found.get("device", [])
@@ -168,7 +164,8 @@ def read_cuda(text: str) -> CudaFacts:
         "tensor_cores": "wmma" in names("namespace")
         or any("mma.sync" in text or "wgmma" in text for text in assembly),
         "reduced_precision": bool(types & _SMALL_TYPES),
-        "cuda_graphs": graphs,
+        "cuda_graphs": calls_any("cudaGraph")
+        or bool(calls & {"cudaStreamBeginCapture", "cudaStreamEndCapture"}),
     }
     return CudaFacts(
         functions=len(functions),
@@ -176,7 +173,6 @@ def read_cuda(text: str) -> CudaFacts:
         launches=len(found.get("launch", [])),
         includes_cuda=any(name in path for path in names("include") for name in _CUDA_HEADERS),
         uses_streams=streams,
-        uses_cuda_graphs=graphs,
         techniques=frozenset(name for name, is_there in seen.items() if is_there),
     )
 

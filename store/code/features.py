@@ -6,7 +6,6 @@ import hashlib
 import re
 import zlib
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -118,36 +117,17 @@ EXTRACTOR_VERSION = 4
 _CHUNK = 2000
 
 
-@dataclass(frozen=True, kw_only=True)
-class Features:
-    """Features of one kernel, without its near-duplicate bands."""
-
-    parsed: bool
-    language: str
-    has_device_code: bool
-    global_functions: int
-    triton_kernels: int
-    uses_cuda_graphs: bool
-    uses_torch_compile: bool
-    uses_torch_jit: bool
-    sets_cudnn_flags: bool
-    uses_streams: bool
-    techniques: list[str]
-    code_bytes: int
-    code_lines: int
-
-
 def extract(
     code: str, other_files: Sequence[Mapping[str, str]] | None = None, path: str = "kernel.py"
-) -> tuple[Features, list[bytes]]:
-    """Return the features of one kernel and its code tokens; never raises for any text.
+) -> tuple[dict[str, Any], list[bytes]]:
+    """Return a kernel's features by column, and its code tokens; never raises for any text.
 
     `code` is the file with the entry point, Python unless `path` ends as C++ or CUDA files do;
     `other_files` are mappings of path and code. C++ is looked for in the strings of the Python
     files and in C++ and CUDA files.
 
     >>> features, _ = extract("import torch\\nf = torch.compile(torch.relu)")
-    >>> features.language, features.techniques
+    >>> features["language"], features["techniques"]
     ('pytorch', ['torch_compile'])
     """
     files = [(file["path"], file["code"]) for file in other_files or ()]
@@ -184,21 +164,21 @@ def extract(
     else:
         language = PYTORCH.name
     texts = [code, *(text for _, text in files)]
-    return Features(
-        parsed=parsed,
-        language=language,
-        has_device_code=global_functions + triton_kernels > 0,
-        global_functions=global_functions,
-        triton_kernels=triton_kernels,
-        uses_cuda_graphs=any(part.uses_cuda_graphs for part in (*modules, *cuda)),
-        uses_torch_compile=any(module.uses_torch_compile for module in modules),
-        uses_torch_jit=any(module.uses_torch_jit for module in modules),
-        sets_cudnn_flags=any(module.sets_cudnn_flags for module in modules),
-        uses_streams=any(part.uses_streams for part in (*modules, *cuda)),
-        techniques=sorted(techniques),
-        code_bytes=sum(len(text.encode(errors="replace")) for text in texts),
-        code_lines=sum(text.count("\n") + (not text.endswith("\n")) for text in texts),
-    ), tokens
+    return {
+        "parsed": parsed,
+        "language": language,
+        "has_device_code": global_functions + triton_kernels > 0,
+        "global_functions": global_functions,
+        "triton_kernels": triton_kernels,
+        "uses_cuda_graphs": "cuda_graphs" in techniques,
+        "uses_torch_compile": "torch_compile" in techniques,
+        "uses_torch_jit": "torch_jit" in techniques,
+        "sets_cudnn_flags": "cudnn_flags" in techniques,
+        "uses_streams": any(part.uses_streams for part in (*modules, *cuda)),
+        "techniques": sorted(techniques),
+        "code_bytes": sum(len(text.encode(errors="replace")) for text in texts),
+        "code_lines": sum(text.count("\n") + (not text.endswith("\n")) for text in texts),
+    }, tokens
 
 
 def extract_features(kernels: pa.Table) -> pa.Table:
@@ -231,7 +211,7 @@ def extract_row_features(kernels: Sequence[Mapping[str, Any]]) -> list[dict[str,
         {
             "kernel_id": kernel["kernel_id"],
             "extractor_version": EXTRACTOR_VERSION,
-            **vars(features),
+            **features,
             "minhash_bands": signature.tolist(),
         }
         for kernel, (features, _), signature in zip(kernels, extracted, signatures, strict=True)

@@ -9,7 +9,7 @@ from itertools import islice
 
 from store.code import constant_answers
 from store.code.languages import TRITON
-from store.code.python_syntax import Names, SyntaxParts, collect_syntax, parse_python
+from store.code.python_syntax import Names, SyntaxParts, collect_syntax, parse_python, split_names
 
 _ARITHMETIC = (ast.Add, ast.Sub, ast.Mult, ast.Div)
 _LAYERS = frozenset(("linear", "mm", "bmm", "matmul", "addmm", "baddbmm")) | {
@@ -99,26 +99,23 @@ def _strip_reshape(node: ast.expr) -> tuple[ast.expr, bool]:
             return node, False
 
 
-def split_names(names: str, *prefixes: str) -> frozenset[str]:
-    """Return the words of a text, each with every prefix.
-
-    >>> sorted(split_names("zeros ones", "torch."))
-    ['torch.ones', 'torch.zeros']
-    """
-    return frozenset(f"{prefix}{name}" for prefix in prefixes or ("",) for name in names.split())
-
-
-_COMPILE = frozenset(("torch.compile", "torch._dynamo.optimize"))
-_JIT = split_names(
-    "script trace freeze trace_module script_method optimize_for_inference script_if_tracing",
-    "torch.jit.",
-)
-_GRAPHS = split_names("CUDAGraph graph make_graphed_callables", "torch.cuda.", "torch.cuda.graphs.")
+_USED = {
+    "caching": split_names("lru_cache cache", "functools."),
+    "cuda_graphs": split_names(
+        "CUDAGraph graph make_graphed_callables", "torch.cuda.", "torch.cuda.graphs."
+    ),
+    "cudnn_flags": split_names("set_float32_matmul_precision backends.cudnn.flags", "torch."),
+    "torch_compile": split_names("compile _dynamo.optimize", "torch."),
+    "torch_jit": split_names(
+        "script trace freeze trace_module script_method optimize_for_inference script_if_tracing",
+        "torch.jit.",
+    ),
+}
+"""Names whose use is a technique."""
 _STREAMS = split_names(
     "Stream stream ExternalStream StreamContext set_stream", "torch.cuda.", "torch.cuda.streams."
 ) | split_names("Stream ExternalStream", "cupy.cuda.")
 _FLAGS = ("torch.backends.cudnn.", "torch.backends.cuda.matmul.", "torch.backends.fp32_precision")
-_FLAG_CALLS = frozenset(("torch.set_float32_matmul_precision", "torch.backends.cudnn.flags"))
 _LOW_PRECISION = split_names(
     "float16 half bfloat16 float8_e4m3fn float8_e5m2", "torch.", "triton.language."
 )
@@ -140,10 +137,6 @@ class PythonFacts:
 
     parsed: bool = False
     triton_kernels: int = 0
-    uses_cuda_graphs: bool = False
-    uses_torch_compile: bool = False
-    uses_torch_jit: bool = False
-    sets_cudnn_flags: bool = False
     uses_streams: bool = False
     techniques: set[str] = field(default_factory=set[str])
     strings: list[str] = field(default_factory=list[str])
@@ -155,10 +148,10 @@ class PythonFacts:
 def read_python(code: str) -> PythonFacts:
     """Return the facts of Python text; never raises for any text.
 
-    >>> read_python("import torch\\nf = torch.compile(g)").uses_torch_compile
-    True
-    >>> read_python("# torch.compile(g)").uses_torch_compile
-    False
+    >>> read_python("import torch\\nf = torch.compile(g)").techniques
+    {'torch_compile'}
+    >>> read_python("# torch.compile(g)").techniques
+    set()
     """
     tree = parse_python(code)
     if tree is None:
@@ -201,7 +194,7 @@ def read_python(code: str) -> PythonFacts:
             if not isinstance(held, ast.Attribute):
                 continue
             if name.startswith(_FLAGS):
-                facts.sets_cudnn_flags = True
+                facts.techniques.add("cudnn_flags")
                 if "tf32" in held.attr and value is not None and _is_constant(value, True):
                     facts.techniques.add("reduced_precision")
             elif id(target) not in constructed and not {"cache", "cached"}.isdisjoint(
@@ -267,15 +260,6 @@ def read_python(code: str) -> PythonFacts:
         constant_answers.has_constant_answer(node, names.resolve) for node in found.classes
     ):
         facts.techniques.add("short_circuit")
-    for there, technique in (
-        (facts.uses_cuda_graphs, "cuda_graphs"),
-        (facts.uses_torch_compile, "torch_compile"),
-        (facts.uses_torch_jit, "torch_jit"),
-        (facts.sets_cudnn_flags, "cudnn_flags"),
-        (facts.uses_streams, "async_execution"),
-    ):
-        if there:
-            facts.techniques.add(technique)
     return facts
 
 
@@ -301,8 +285,8 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
             facts.techniques.add("block_configuration")
         elif keyword.arg == "non_blocking" and _is_constant(keyword.value, True):
             facts.techniques.add("async_execution")
-    if name == "setattr" and call.args:
-        facts.sets_cudnn_flags |= f"{names.resolve(call.args[0])}.".startswith(_FLAGS)
+    if name == "setattr" and call.args and f"{names.resolve(call.args[0])}.".startswith(_FLAGS):
+        facts.techniques.add("cudnn_flags")
     if given & _CHANNELS_LAST or method == "as_strided":
         facts.techniques.add("memory_layout")
     if (
@@ -333,13 +317,10 @@ def _read_call(facts: PythonFacts, names: Names, call: ast.Call) -> None:
 
 
 def _read_used(facts: PythonFacts, name: str) -> None:
-    facts.uses_torch_compile |= name in _COMPILE
-    facts.uses_torch_jit |= name in _JIT
-    facts.uses_cuda_graphs |= name in _GRAPHS
-    facts.uses_streams |= name in _STREAMS
-    facts.sets_cudnn_flags |= name in _FLAG_CALLS
-    if name in ("functools.lru_cache", "functools.cache"):
-        facts.techniques.add("caching")
+    facts.techniques.update(one for one, known in _USED.items() if name in known)
+    if name in _STREAMS:
+        facts.uses_streams = True
+        facts.techniques.add("async_execution")
 
 
 def _flatten(target: ast.expr) -> Iterator[ast.expr]:

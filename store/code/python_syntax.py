@@ -29,6 +29,15 @@ def parse_python(code: str) -> ast.Module | None:
         return None
 
 
+def split_names(names: str, *prefixes: str) -> frozenset[str]:
+    """Return the words of a text, each with every prefix.
+
+    >>> sorted(split_names("zeros ones", "torch."))
+    ['torch.ones', 'torch.zeros']
+    """
+    return frozenset(f"{prefix}{name}" for prefix in prefixes or ("",) for name in names.split())
+
+
 @dataclass(kw_only=True)
 class SyntaxParts:
     """The nodes of a tree that matter, by kind."""

@@ -89,7 +89,6 @@ def _list_documents(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _embed(document: dict[str, Any], parent: dict[str, Any]) -> None:
-    """Make a session a subagent of its parent."""
     document["trajectory_id"] = document["extra"][EXTRA]["name"] = document["session_id"]
     parent.setdefault("subagent_trajectories", []).append(document)
 

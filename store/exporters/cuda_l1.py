@@ -22,16 +22,9 @@ from typing import Any, Literal
 
 from store.errors import ExportRefused, UnknownName
 from store.exporters.writing.run import Which, find_revision, read_attempts
+from store.foreign.cuda_l1 import SCORES
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-
-_SCORES = {
-    "score_default": "eager",
-    "score_torch_compile_default": "compile",
-    "score_torch_compile_reduce_overhead": "compile_reduce_overhead",
-    "score_cuda_graph": "cuda_graph",
-    "score_cudnn": "cudnn",
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -92,7 +85,7 @@ def write(lake: Lake, folder: Path, config: Which) -> dict[str, int]:
         "files": len(files),
         "tasks": len(tasks),
         "kernels": sum(line["custom_code"] is not None for line in lines),
-        f"{written} scores": sum(line[name] is not None for line in lines for name in _SCORES),
+        f"{written} scores": sum(line[name] is not None for line in lines for name in SCORES),
     }
 
 
@@ -102,16 +95,13 @@ def _measured_lines(
     device, rows = read_attempts(lake, config)
     if not tasks or device is None or all(row["status"] is None for row in rows):
         return {}
-    best: dict[str, dict[str, Any]] = {}
-    for row in rows:
-        rank = (_score(row, "eager"), row["kernel_id"])
-        held = best.get(row["task_id"])
-        if rank[0] > 0 and (held is None or rank > (_score(held, "eager"), held["kernel_id"])):
-            best[row["task_id"]] = row
+    scored = [row for row in rows if _score(row, "eager") > 0]
+    scored.sort(key=lambda row: (_score(row, "eager"), row["kernel_id"]))
+    best = {row["task_id"]: row for row in scored}  # the last of a task is its best
     lines: list[dict[str, Any]] = []
     for task in tasks:
         found = best.get(task["task_id"])
-        scores = {} if found is None else {one: _score(found, one) for one in _SCORES.values()}
+        scores = {} if found is None else {one: _score(found, one) for one in SCORES.values()}
         lines.append(_line(task, {} if found is None else {"kernel": found["code"]}, scores))
     return {device: lines}
 
@@ -127,7 +117,7 @@ def _line(
         "custom_code": codes.get("kernel"),
         "cuda_graph_code": codes.get("cuda_graph"),
         "cudnn_code": codes.get("cudnn"),
-        **{name: scores.get(baseline) or None for name, baseline in _SCORES.items()},
+        **{name: scores.get(baseline) or None for name, baseline in SCORES.items()},
     }
 
 

@@ -85,10 +85,7 @@ def write(lake: Lake, folder: Path, config: Config) -> dict[str, int]:
         about = {what: rows.get(winners.task_id, []) for what, rows in details.items()}
         _write_repository(lake, winners, about, name, folder / name)
     kernels = {one for winners in found.tasks for one in winners.kernels}
-    return {
-        "repositories": len(names),
-        "kernels": len(kernels),
-    }
+    return {"repositories": len(names), "kernels": len(kernels)}
 
 
 def name_repository(task: str) -> str:

@@ -26,6 +26,7 @@ import store
 from store.code.python_syntax import parse_python
 from store.errors import ImportFailed
 from store.foreign import text_files
+from store.foreign.cuda_l1 import SCORES
 from store.foreign.text_files import Fields
 from store.ids import content_id
 from store.importers.reading import pieces, sources
@@ -35,13 +36,6 @@ IMPORTER_VERSION = 2
 SUITE = "kernelbench"
 SUITE_REVISION = "v0"
 POLICY = "cuda-l1"
-SCORES = {
-    "score_default": "eager",
-    "score_torch_compile_default": "compile",
-    "score_torch_compile_reduce_overhead": "compile_reduce_overhead",
-    "score_cuda_graph": "cuda_graph",
-    "score_cudnn": "cudnn",
-}
 BASELINE_CODES = {"cuda_graph": "cuda_graph_code", "cudnn": "cudnn_code"}
 LINES, NESTED = "cuda-l1", "cuda-l1/codes"
 """Sources of the newer and the older form: a figure of one is not the other's."""

@@ -383,7 +383,6 @@ def parse_baseline(
 
 
 def _line(value: Any) -> str:
-    """Return a value as one clean line of text."""
     if value is None:
         return ""
     return " ".join(clean(value if isinstance(value, str) else json.dumps(value)).split())

@@ -151,7 +151,6 @@ def _compare_files(files: list[Path], origin: str | None, lake: store.Lake) -> l
 
 
 def _select_known(rows: pa.Table, lake: store.Lake) -> pa.Table:
-    """Return the rows whose kernel, task and workload the lake has."""
     references = [name for name in _KNOWN if name in rows.column_names]
     if not references:
         return rows

@@ -143,7 +143,6 @@ def _add(
         return
 
     def load(identity: str) -> dict[str, Any]:
-        """Return the values that a program of the checkpoints states; none if it is not there."""
         file = stored.get(identity)
         values = {} if file is None else pieces.parse_document(file, root).values
         return {name: value for name, value in values.items() if value not in (None, "", {})}

@@ -126,7 +126,6 @@ class _RolloutRows:
     rows: AttemptRows
 
     def add(self) -> None:
-        """Add all rows; raises RolloutRejected."""
         given, origin = self.rollout, self.origin
         if not isinstance(given, Mapping):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise self.refuse(None, f"it is {type(given).__name__}, not a dict")
@@ -264,7 +263,6 @@ class _RolloutRows:
             self.rows.add("rollout_tokens", (generation_id,), row)
 
     def add_rewards(self, generation_id: str, step: int | None) -> None:
-        """Add one row for each term of the reward."""
         reward, advantage = self.rollout.get("reward"), self.rollout.get("advantage")
         if reward is None:
             return
@@ -333,18 +331,15 @@ class _RolloutRows:
             number += 1
 
     def refuse(self, key: str | None, why: str, hint: str | None = None) -> RolloutRejected:
-        """Return the error that names the rollout and the key."""
         return RolloutRejected(self.number, key, why, hint)
 
     def unwrap(self, key: str, value: Any) -> Any:
-        """Return a tensor as plain numbers."""
         try:
             return unwrap(value)
         except Exception as error:  # a tensor on the meta device, for example
             raise self.refuse(key, f"cannot be read: {summarize_error(error)}") from error
 
     def text(self, key: str) -> str | None:
-        """Return a value as text."""
         value = self.rollout.get(key)
         if value is None or isinstance(value, str):
             return None if value is None else clean_text(value)
@@ -369,7 +364,6 @@ class _RolloutRows:
         return float(value)
 
     def json(self, key: str, value: Any) -> str:
-        """Return a value as JSON."""
         try:
             return clean_text(json.dumps(value, default=str, ensure_ascii=False))
         except (TypeError, ValueError, RecursionError) as error:
@@ -435,7 +429,6 @@ class _RolloutRows:
         return array.astype(np.int32)
 
     def floats(self, key: str, value: Any) -> np.ndarray[Any, Any]:
-        """Return a list of finite numbers as float32."""
         array = self.array(key, value)
         if len(array) and array.dtype.kind not in "iuf":
             raise self.refuse(key, f"has values like {array.tolist()[0]!a:.40}, not numbers")

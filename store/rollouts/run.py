@@ -442,7 +442,6 @@ class Run:
                 self._warn_once(text, text)
 
     def _find_task(self, wanted: str) -> str | None:
-        """Return the id of a task by its id or name, or None."""
         if wanted not in self._task_ids:
             try:
                 self._task_ids[wanted] = str(self._tasks.find(wanted)["task_id"])
@@ -516,7 +515,6 @@ def _describe(value: Any) -> Any:
 
 
 def _compare(stored: str, stated: str) -> str:
-    """Return what differs between two configurations, or nothing."""
     before, now = json.loads(stored), json.loads(stated)
     return ", ".join(
         f"{key} is {json.dumps(now.get(key))[:60]} and was {json.dumps(before.get(key))[:60]}"

@@ -77,7 +77,7 @@ def test_precision_and_recall_of_each_technique() -> None:
         half = [kernel_id for kernel_id in LABELS if int(kernel_id[-1], 16) % 2 == parity]
         both, found, labelled = Counter[str](), Counter[str](), Counter[str]()
         for kernel_id in half:
-            techniques = set(extract(texts[kernel_id])[0].techniques)
+            techniques = set(extract(texts[kernel_id])[0]["techniques"])
             both.update(techniques & LABELS[kernel_id])
             found.update(techniques)
             labelled.update(LABELS[kernel_id])
