@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
+from store.schema.sql_text import fetch_row
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,9 +54,8 @@ class Bounds:
 
     def _limit_threads(self, connection: duckdb.DuckDBPyConnection) -> None:
         # Fewer where the process may use fewer processors.
-        row = connection.execute("SELECT current_setting('threads')").fetchone()
-        assert row is not None
-        if int(row[0]) > self.threads:
+        (threads,) = fetch_row(connection, "SELECT current_setting('threads')")
+        if int(threads) > self.threads:
             connection.execute(f"SET threads = {self.threads}")
 
     def explain(self, error: BaseException, query: str) -> FlywheelError | None:

@@ -16,7 +16,7 @@ from store.errors import LakeUnreachable, SnapshotNotFound, UnknownName
 from store.lake.host import choose_scratch, write_durably
 from store.lake.location import MARKER, METADATA, FolderLocation, Location
 from store.lake.sql_files import read_view
-from store.schema.sql_text import quote_values
+from store.schema.sql_text import fetch_row, quote_values
 
 WRITE_DATA_PATH = "UPDATE ducklake_metadata SET value = ? WHERE key = 'data_path' AND scope IS NULL"
 """SQL that records the place of the data files in a catalog."""
@@ -169,12 +169,12 @@ def _read_newest(connection: duckdb.DuckDBPyConnection, location: Location) -> i
     try:
         connection.execute(f"ATTACH {quote_values((place,))} AS {METADATA} (READ_ONLY)")
         try:
-            row = connection.execute(query).fetchone()
+            (newest,) = fetch_row(connection, query)
         finally:
             connection.execute(f"DETACH {METADATA}")
     except (duckdb.Error, UnicodeDecodeError):
         return None
-    return None if row is None or row[0] is None else int(row[0])
+    return None if newest is None else int(newest)
 
 
 def mark_files(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
@@ -194,12 +194,8 @@ def mark_files(connection: duckdb.DuckDBPyConnection, location: Location) -> Non
 
 
 def _read_identity(connection: duckdb.DuckDBPyConnection, name: str) -> str:
-    row = connection.execute(
-        f"SELECT schema_uuid FROM __ducklake_metadata_{name}.ducklake_schema "
-        "ORDER BY schema_id LIMIT 1"
-    ).fetchone()
-    assert row is not None
-    return str(row[0])
+    query = f"SELECT schema_uuid FROM __ducklake_metadata_{name}.ducklake_schema"
+    return str(fetch_row(connection, f"{query} ORDER BY schema_id LIMIT 1")[0])
 
 
 def record_data_path(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
@@ -233,9 +229,7 @@ def list_filled_tables(connection: duckdb.DuckDBPyConnection, location: Location
 
 def find_newest_snapshot(connection: duckdb.DuckDBPyConnection, name: str = "lake") -> int:
     """Return the id of the newest snapshot of an attached lake."""
-    row = connection.execute(f"FROM ducklake_current_snapshot('{name}')").fetchone()
-    assert row is not None
-    return int(row[0])
+    return int(fetch_row(connection, f"FROM ducklake_current_snapshot('{name}')")[0])
 
 
 def is_expired(error: duckdb.Error) -> bool:
@@ -256,10 +250,8 @@ def resolve_snapshot(
     text = str(at)
     if text.isascii() and text.isdigit():
         # Without a parameter, for which DuckDB's client would import pandas.
-        known = connection.execute(
-            f"SELECT count(*) FROM ducklake_snapshots('{name}') WHERE snapshot_id = {int(text)}"
-        ).fetchone()
-        if known is None or not known[0]:
+        listed = f"SELECT count(*) FROM ducklake_snapshots('{name}')"
+        if not fetch_row(connection, f"{listed} WHERE snapshot_id = {int(text)}")[0]:
             raise SnapshotNotFound(
                 f"no snapshot {text}; the newest is {newest}",
                 "`store log` lists those that are there.",
@@ -281,10 +273,8 @@ def resolve_snapshot(
             f'"{text}" is not a tag, snapshot number or ISO time', unknown.hint
         ) from None
     moment = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-    row = connection.execute(
-        f"SELECT max(snapshot_id) FROM ducklake_snapshots('{name}') WHERE snapshot_time <= ?",
-        [moment],
-    ).fetchone()
-    if row is None or row[0] is None:
+    query = f"SELECT max(snapshot_id) FROM ducklake_snapshots('{name}') WHERE snapshot_time <= ?"
+    (snapshot,) = fetch_row(connection, query, [moment])
+    if snapshot is None:
         raise SnapshotNotFound(f"no snapshot is as old as {text}", "`store log` lists times (UTC).")
-    return int(row[0])
+    return int(snapshot)

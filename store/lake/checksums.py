@@ -22,6 +22,7 @@ from store.lake.attachment import attach, connect
 from store.lake.data_files import DataFiles, Stamp
 from store.lake.location import METADATA, Location
 from store.lake.sql_files import read_sql
+from store.schema.sql_text import fetch_row
 
 if TYPE_CHECKING:
     from store.commandline.echo import Progress
@@ -134,13 +135,8 @@ def list_files(location: Location) -> list[DataFile]:
 def has_table(connection: duckdb.DuckDBPyConnection, location: Location) -> bool:
     """Return whether the attached lake has the table of checksums."""
     # Not `duckdb_tables`, for which DuckLake counts the rows of every table.
-    row = connection.execute(
-        location.qualify(
-            f"SELECT count(*) FROM {METADATA}.ducklake_table "
-            f"WHERE table_name = '{TABLE}' AND end_snapshot IS NULL"
-        )
-    ).fetchone()
-    return row is not None and bool(row[0])
+    query = f"SELECT count(*) FROM {METADATA}.ducklake_table WHERE table_name = '{TABLE}'"
+    return bool(fetch_row(connection, location.qualify(f"{query} AND end_snapshot IS NULL"))[0])
 
 
 def find_damage(files: Iterable[DataFile], progress: Progress | None = None) -> list[Damage]:

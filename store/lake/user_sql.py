@@ -12,6 +12,7 @@ from typing import Any, cast
 import duckdb
 
 from store.errors import UnknownName, UnsafeSQL
+from store.schema.sql_text import fetch_row
 
 # Table functions that compute from their arguments only. Others may read a file, the lake's catalog
 # or the network, so this is a list of allowed functions.
@@ -211,10 +212,9 @@ def _find_open_pivots(query: str) -> list[int]:
 def _serialize(connection: duckdb.DuckDBPyConnection, query: str) -> dict[str, Any]:
     # A literal, because DuckDB would import pandas for a parameter, which takes half a second.
     literal = query.replace("'", "''")
-    row = connection.execute(f"SELECT json_serialize_sql('{literal}'::VARCHAR)").fetchone()
-    assert row is not None
+    (text,) = fetch_row(connection, f"SELECT json_serialize_sql('{literal}'::VARCHAR)")
     try:
-        parsed = cast("dict[str, Any]", json.loads(row[0]))
+        parsed = cast("dict[str, Any]", json.loads(text))
     except RecursionError:
         raise UnsafeSQL("the query is nested too deeply", "Name parts of it with WITH.") from None
     if parsed["error"]:

@@ -22,7 +22,7 @@ import duckdb
 from store.lake.attachment import is_expired
 from store.lake.host import rename_durably
 from store.lake.location import METADATA, Location
-from store.schema.sql_text import quote_values
+from store.schema.sql_text import fetch_row, quote_values
 
 KEY = "kernel_id, task_id"
 SOURCES = {
@@ -155,7 +155,7 @@ class ViewCache:
             return f"SELECT * FROM {_scan(files[since])}"
         valid = _match_keys(_scan(files[since]), "ANTI", new.table)
         rows = f"{valid} UNION ALL {question.build_query(new)}"
-        whole = self._fetch_counts(f"SELECT count(*), 0 FROM {_scan(files[since])}")[0]
+        (whole,) = fetch_row(self._connection, f"SELECT count(*) FROM {_scan(files[since])}")
         if make and new.count > max(NEW_KEYS, NEW_SHARE * whole):
             file = self._write(question, [part for _, part in self.list_parts(question, rows)])
             return rows if file is None else f"SELECT * FROM {_scan(file)}"
@@ -201,9 +201,8 @@ class ViewCache:
             if not is_expired(error):
                 raise
             return None
-        count, known = self._fetch_counts(
-            f"SELECT count(*), count(*) FILTER (WHERE is_known) FROM {keys}"
-        )
+        counts = f"SELECT count(*), count(*) FILTER (WHERE is_known) FROM {keys}"
+        count, known = fetch_row(self._connection, counts)
         return NewKeys(table=keys, count=count, known=known, later=later)
 
     def _keep_keys(self, table: str, since: int) -> str:
@@ -219,11 +218,6 @@ class ViewCache:
             )
             self._stored_keys.add(name)
         return name
-
-    def _fetch_counts(self, query: str) -> tuple[int, int]:
-        row = self._connection.execute(query).fetchone()
-        assert row is not None
-        return int(row[0]), int(row[1])
 
     def _build_later(self, table: str, since: int) -> str:
         if since == self._snapshot:

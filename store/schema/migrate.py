@@ -23,7 +23,7 @@ from store.errors import CatalogError
 from store.ids import uuid7
 from store.schema import row_checks
 from store.schema.catalog import SENSITIVITIES, Catalog, Column, Table, read_definition
-from store.schema.sql_text import quote_names, quote_values
+from store.schema.sql_text import fetch_row, quote_names, quote_values
 
 AUTHOR = "store init"
 _ANOTHER = "Put it back. For another meaning, add a column with another name."
@@ -174,9 +174,7 @@ def _plan_migration(
         stored.setdefault(table, {})[column] = (kind, comment)
     written = sorted({c.type for t in catalog.tables.values() for c in t.columns.values()})
     spelled = ", ".join(f"typeof(NULL::{kind})" for kind in written)
-    row = connection.execute(f"SELECT {spelled}").fetchone()
-    assert row is not None
-    types = dict(zip(written, row, strict=True))
+    types = dict(zip(written, fetch_row(connection, f"SELECT {spelled}"), strict=True))
     keywords = connection.execute(
         "SELECT keyword_name FROM duckdb_keywords() WHERE keyword_category != 'unreserved'"
     ).fetchall()
@@ -436,12 +434,10 @@ def _select_stored(old: Table, columns: Iterable[Column]) -> str:
 
 def _holds(connection: duckdb.DuckDBPyConnection, check: str, rows: str) -> bool:
     try:
-        row = connection.execute(
-            f"SELECT coalesce(bool_and(coalesce(TRY({check}), false)), true) FROM {rows}"
-        ).fetchone()
+        whole = f"SELECT coalesce(bool_and(coalesce(TRY({check}), false)), true) FROM {rows}"
+        return fetch_row(connection, whole)[0] is True
     except duckdb.Error:
         return False
-    return row is not None and row[0] is True
 
 
 def _widen_enum(

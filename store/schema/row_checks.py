@@ -20,6 +20,7 @@ import pyarrow as pa
 from store.errors import RowsRejected
 from store.ids import compute_row_id
 from store.schema.catalog import TIME_RANGES, Catalog, Column, Table
+from store.schema.sql_text import fetch_row
 
 EXAMPLES = 3
 BATCH_ROWS = 10_000
@@ -44,9 +45,8 @@ def check_relation(
     counts = ", ".join(
         f"count(*) FILTER (WHERE NOT coalesce(TRY({rule}), false))" for rule in rules.values()
     )
-    row = connection.execute(f"SELECT {counts} FROM {relation}").fetchone()
-    assert row is not None
-    for (name, rule), count in zip(rules.items(), row, strict=True):
+    found = fetch_row(connection, f"SELECT {counts} FROM {relation}")
+    for (name, rule), count in zip(rules.items(), found, strict=True):
         if count:
             broken = f"NOT coalesce(TRY({rule}), false)"
             mentioned = [name for name in table.columns if re.search(rf"\b{name}\b", rule)]
@@ -123,7 +123,7 @@ class Stage:
                     f"SELECT bool_and(coalesce(TRY({whole}), false)) FROM {name}"
                 )
                 self._prepared.add(table.name)
-            if self.connection.execute(f"EXECUTE check_{table.name}").fetchone() == (False,):
+            if fetch_row(self.connection, f"EXECUTE check_{table.name}") == (False,):
                 check_relation(self.connection, self.catalog, table, name)
         check_ids(table, rows)
         check_device_names(table, rows)

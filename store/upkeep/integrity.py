@@ -21,7 +21,7 @@ from store.schema import catalog as catalogs
 from store.schema import migrate, row_checks, sql_text
 from store.schema.catalog import Catalog, Table
 from store.schema.row_checks import NAME_RULE
-from store.schema.sql_text import quote_values
+from store.schema.sql_text import fetch_row, quote_values
 from store.upkeep.maintenance import (
     NOTHING,
     ORPHAN_AGE,
@@ -254,8 +254,9 @@ def _check_lake(
             since = -1 if table.name in rewritten else checked.snapshot
             later = _select_later(table, since, newest)
             try:
-                row = connection.execute(f"SELECT count(*) FROM lake.{table.name}").fetchone()
-                counts[table.name] = int(row[0]) if row else 0
+                (counts[table.name],) = fetch_row(
+                    connection, f"SELECT count(*) FROM lake.{table.name}"
+                )
                 if counts[table.name] and (table.name,) in small:
                     connection.execute(
                         f"CREATE TEMP TABLE checked_{table.name} AS FROM lake.{table.name}"
@@ -446,12 +447,12 @@ def _find_problems(
     advice: str = "",
 ) -> list[Problem]:
     """Return the problem whose rows a query gives, with the first of these rows; none without."""
-    row = connection.execute(f"SELECT count(*) FROM ({query})").fetchone()
-    if row is None or not row[0]:
+    (count,) = fetch_row(connection, f"SELECT count(*) FROM ({query})")
+    if not count:
         return []
     shown = connection.execute(f"{query} ORDER BY ALL LIMIT {row_checks.EXAMPLES}").fetchall()
     examples = row_checks.describe_rows(names, shown)
-    return [Problem(table, rule, int(row[0]), examples, advice)]
+    return [Problem(table, rule, count, examples, advice)]
 
 
 def _report_database(location: Location, said: str) -> Problem:

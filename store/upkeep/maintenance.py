@@ -36,6 +36,7 @@ from store.lake.sql_files import read_sql
 from store.schema import catalog as catalogs
 from store.schema import migrate
 from store.schema.catalog import Catalog
+from store.schema.sql_text import fetch_row
 
 if TYPE_CHECKING:
     import duckdb
@@ -78,12 +79,13 @@ def read_checked(
         same = found["state"] == _describe_state(connection, location, catalog, checked.snapshot)
     except (OSError, ValueError, TypeError, KeyError):
         return NOTHING
-    row = connection.execute(
-        "SELECT count(*), coalesce(max(snapshot_id), $since) - $since "
+    (is_whole,) = fetch_row(
+        connection,
+        "SELECT count(*) = coalesce(max(snapshot_id), $since) - $since "
         "FROM ducklake_snapshots('lake') WHERE snapshot_id > $since",
         {"since": checked.snapshot},
-    ).fetchone()
-    return checked if same and row is not None and row[0] == row[1] else NOTHING
+    )
+    return checked if same and is_whole else NOTHING
 
 
 def write_checked(
@@ -383,13 +385,11 @@ def backup(location: Location, target: Path, *, without_tokens: bool = False) ->
 
 def count_left_out(connection: duckdb.DuckDBPyConnection, location: Location) -> int:
     """Return how many token rows the backups that an attached lake comes from have left out."""
-    row = connection.execute(
-        location.qualify(
-            f"SELECT coalesce(sum(value::BIGINT), 0)::BIGINT FROM {METADATA}.ducklake_metadata "
-            "WHERE key = 'flywheel_tokens_left_out'"
-        )
-    ).fetchone()
-    return int(row[0]) if row else 0
+    query = (
+        f"SELECT coalesce(sum(value::BIGINT), 0)::BIGINT FROM {METADATA}.ducklake_metadata "
+        "WHERE key = 'flywheel_tokens_left_out'"
+    )
+    return int(fetch_row(connection, location.qualify(query))[0])
 
 
 def _copy(
@@ -553,12 +553,9 @@ def _clean(connection: duckdb.DuckDBPyConnection, location: Location) -> None:
 
 
 def _measure_files(connection: duckdb.DuckDBPyConnection) -> tuple[int, int]:
-    row = connection.execute(
-        "SELECT sum(file_count)::BIGINT, sum(file_size_bytes)::BIGINT "
-        "FROM ducklake_table_info('lake')"
-    ).fetchone()
-    assert row is not None
-    return int(row[0] or 0), int(row[1] or 0)
+    sums = "SELECT sum(file_count)::BIGINT, sum(file_size_bytes)::BIGINT"
+    files, size = fetch_row(connection, f"{sums} FROM ducklake_table_info('lake')")
+    return int(files or 0), int(size or 0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -601,8 +598,7 @@ def list_orphans(connection: duckdb.DuckDBPyConnection, location: Location) -> l
             + location.qualify(f"{METADATA}.ducklake_files_scheduled_for_deletion")
         ).fetchall()
     }
-    last = connection.execute(read_sql(__file__, "last_rows")).fetchone()
-    last_s = 0.0 if last is None or last[0] is None else float(last[0])
+    last_s = float(fetch_row(connection, read_sql(__file__, "last_rows"))[0] or 0)
     orphans: list[Orphan] = []
     for path in sorted(path for path in there if path not in known and _DATA_FILE.fullmatch(path)):
         milliseconds = int(path.rpartition("/ducklake-")[2].replace("-", "")[:12], 16)

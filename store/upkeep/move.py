@@ -23,7 +23,7 @@ from store.lake.checksums import DataFile
 from store.lake.data_files import DataFiles
 from store.lake.location import FolderLocation, Location, Move
 from store.lake.sql_files import read_sql
-from store.schema.sql_text import quote_names
+from store.schema.sql_text import fetch_row, quote_names
 from store.upkeep.maintenance import require_whole
 from store.writing import spool
 from store.writing.writer import Writer
@@ -68,11 +68,8 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
     with source.lock(AUTHOR, moving=True):
         with connect(to=source) as connection:
             attach(connection, source)
-            row = connection.execute(
-                "SELECT lake_id FROM lake.lakes ORDER BY created_at"
-            ).fetchone()
-        assert row is not None
-        lake_id = str(row[0])
+            oldest = "SELECT lake_id FROM lake.lakes ORDER BY created_at LIMIT 1"
+            lake_id = str(fetch_row(connection, oldest)[0])
         _require_room(source, target, lake_id)
         with target.lock(AUTHOR, moving=True):
             note = "Nothing is lost: the same command resumes the move."

@@ -41,6 +41,7 @@ from store.schema import catalog as catalogs
 from store.schema.catalog import Table
 from store.schema.migrate import migrate
 from store.schema.row_checks import Stage
+from store.schema.sql_text import fetch_row
 from store.writing import bundle as bundles
 from store.writing import spool, transaction
 from store.writing.bundle import Bundle, Rows
@@ -70,8 +71,7 @@ class Writer(AbstractContextManager["Writer"]):
         self.author = author
         self._catalog = catalogs.load()
         self._connection = connect(to=location)
-        row = self._connection.execute("SELECT current_setting('threads')").fetchone()
-        self._threads = int(row[0]) if row else 1
+        (self._threads,) = fetch_row(self._connection, "SELECT current_setting('threads')")
         self._use_one_thread()
         self._stage = Stage(self._connection, self._catalog)
         self._keys = KeyIndex(location, self._catalog)
@@ -234,9 +234,9 @@ class Writer(AbstractContextManager["Writer"]):
         It is now, or just after the newest row if the clock of the host that wrote it is ahead.
         """
         with self._explain_faults():
-            row = self._connection.execute(f"SELECT max(created_at) FROM lake.{table}").fetchone()
+            (last,) = fetch_row(self._connection, f"SELECT max(created_at) FROM lake.{table}")
         now = datetime.now(UTC)
-        return now if row is None or row[0] is None else max(now, row[0] + timedelta.resolution)
+        return now if last is None else max(now, last + timedelta.resolution)
 
     def reader(self, at: str | int | None = None) -> Lake:
         """Open a pinned reader of the same lake."""
