@@ -44,7 +44,6 @@ class Bounds:
         connection.execute(f"SET temp_directory = '{place}'")
         connection.execute(f"SET memory_limit = '{self.memory_bytes}B'")
         connection.execute(f"SET max_temp_directory_size = '{self.spill_bytes}B'")
-
         self._limit_threads(connection)
 
     def use_threads(self, connection: duckdb.DuckDBPyConnection) -> None:
@@ -185,18 +184,4 @@ class QueryLimits:
         return FlywheelError(
             f"{query} was ended: it took longer than {self.timeout:g} s",
             "Ask for less (a filter, an aggregate), or raise --timeout.",
-        )
-
-    def size_error(self) -> FlywheelError:
-        """Return the error for an answer that is too large."""
-        return FlywheelError(
-            f"the answer is larger than {self.max_result_gb:g} GB",
-            "Select fewer columns or rows, or raise --max-result-gb.",
-        )
-
-    def row_error(self, characters: int) -> FlywheelError:
-        """Return the error for an answer whose first row is too long."""
-        return FlywheelError(
-            f"the first row has {characters} characters, and an answer may have {self.max_chars}",
-            "Select fewer columns, or part of a text, such as left(code, 10000).",
         )

@@ -82,11 +82,8 @@ class Keys:
                 host, port = parts.hostname, parts.port
             except ValueError:
                 host = port = None
-            if (
-                not host
-                or not name
-                or (not where.isprintable() or any(char in where for char in "/?#@\\ "))
-            ):
+            is_plain = where.isprintable() and not any(char in where for char in "/?#@\\ ")
+            if not (host and name and is_plain):
                 raise FlywheelError(f'"{given}" names no host and variable', _USAGE)
             key = (host.removesuffix("."), port)
             if key in self._names:
@@ -101,15 +98,13 @@ class Keys:
 
         Raises FlywheelError if the variable is not set, or its value cannot be a key.
         """
-        name = self._names.get(self._match(url), None)
+        name = self._names.get(self._match(url))
+        key = os.environ.get(name or KEY)
         if name is None:
-            if Address.of(url) != _OPENAI or not url.startswith("https:"):
+            is_openai = Address.of(url) == _OPENAI and url.startswith("https:")
+            if not is_openai or not key:
                 return None
-            key, name = os.environ.get(KEY), KEY
-            if not key:
-                return None
-        else:
-            key = os.environ.get(name)
+            name = KEY
         if not key:
             raise FlywheelError(
                 f"{name} is not set, but --key-env gives it for {Address.of(url).host}",
@@ -161,29 +156,20 @@ class Unreadable(ValueError):
     """Raised by a reader for an answer that is JSON but not what was requested; says why."""
 
 
+@dataclass(eq=False)
 class AnswerFailed(Exception):
     """No try of a request got an answer."""
 
-    def __init__(
-        self,
-        why: str,
-        *,
-        status: int | None = None,
-        unreachable: bool = False,
-        is_retried: bool = False,
-        retry_after: str | None = None,
-    ) -> None:
-        super().__init__(why)
-        self.why = why
-        """What happened; may quote the server."""
-        self.status = status
-        """HTTP status of the last error answer."""
-        self.unreachable = unreachable
-        """Whether no server answers at the address."""
-        self.is_retried = is_retried
-        """Whether the client tries again."""
-        self.retry_after = retry_after
-        """When to do so, as the server says."""
+    why: str
+    """What happened; may quote the server."""
+    status: int | None = None
+    """HTTP status of the last error answer."""
+    unreachable: bool = False
+    """Whether no server answers at the address."""
+    is_retried: bool = False
+    """Whether the client tries again."""
+    retry_after: str | None = None
+    """When to do so, as the server says."""
 
     @property
     def is_temporary(self) -> bool:

@@ -124,9 +124,7 @@ class RowsRejected(FlywheelError):
         self.rule = rule
         self.count = count
         self.examples = examples
-
-    def __reduce__(self) -> tuple[type[RowsRejected], tuple[str, str, int, list[str]]]:
-        return RowsRejected, (self.table, self.rule, self.count, self.examples)
+        self.args = (table, rule, count, examples)  # by which a copy in another process is made
 
 
 class RolloutRejected(FlywheelError):
@@ -139,9 +137,7 @@ class RolloutRejected(FlywheelError):
         self.number = number
         self.key = key
         self.why = why
-
-    def __reduce__(self) -> tuple[type[RolloutRejected], tuple[int, str | None, str, str | None]]:
-        return RolloutRejected, (self.number, self.key, self.why, self.hint)
+        self.args = (number, key, why, hint)
 
 
 class DatasetError(FlywheelError):

@@ -97,7 +97,7 @@ def shorten_name(model: str) -> str:
     if model.startswith(("NVIDIA", "Tesla")) and gpu:
         return gpu[1]
     plain = re.sub(r"\((R|TM|r|tm)\)|\bCPU\b|\bProcessor\b|@.*|\b\d+-Core\b|\b0\b", " ", model)
-    # A name is printable ASCII (store.schema.row_checks).
+    # A name is printable ASCII (store.schema.catalog).
     return " ".join(re.findall("[!-~]+", plain)) or "CPU"
 
 

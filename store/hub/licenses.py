@@ -27,15 +27,8 @@ REDISTRIBUTABLE = frozenset(
 """SPDX identifiers of licenses that permit redistribution under conditions."""
 SHOWN = 20
 _KNOWN = {name.lower(): name for name in REDISTRIBUTABLE}
-_HUB = frozenset(
-    {
-        *("apache-2.0", "mit", "bsd-2-clause", "bsd-3-clause", "bsl-1.0", "isc", "unlicense"),
-        *("zlib", "artistic-2.0", "mpl-2.0", "epl-2.0", "eupl-1.2", "cc0-1.0", "cc-by-3.0"),
-        *("cc-by-4.0", "cc-by-sa-3.0", "cc-by-sa-4.0", "cc-by-nc-4.0", "cc-by-nc-sa-4.0"),
-        *("odc-by", "odbl", "cdla-permissive-1.0", "cdla-permissive-2.0", "cdla-sharing-1.0"),
-        *("pddl", "gpl-2.0", "gpl-3.0", "lgpl-2.1", "lgpl-3.0", "agpl-3.0"),
-    }
-)
+_NOT_HUB = frozenset({"0bsd", "mit-0", "apache-2.0 with llvm-exception"})
+"""Those that the Hub has no word for."""
 _HUB_OTHER = {"odc-by-1.0": "odc-by", "odbl-1.0": "odbl", "pddl-1.0": "pddl"}
 
 
@@ -132,8 +125,8 @@ def build_hub_field(names: list[str]) -> dict[str, str]:
     """
     if len(names) == 1:
         lower = names[0].lower()
-        lower = _HUB_OTHER.get(lower, lower.removesuffix("-only").removesuffix("-or-later"))
-        if lower in _HUB:
-            return {"license": lower}
+        if lower in _KNOWN and lower not in _NOT_HUB:
+            short = lower.removesuffix("-only").removesuffix("-or-later")
+            return {"license": _HUB_OTHER.get(lower, short)}
     name = "several-see-below" if len(names) != 1 else "see-below"
     return {"license": "other", "license_name": name, "license_link": "README.md"}

@@ -259,7 +259,10 @@ def _limit_batches(
         batch = whole.slice(0, limits.max_rows - rows) if limits.max_rows else whole
         size += batch.nbytes
         if size > limits.max_result_gb * GB:
-            raise limits.size_error()
+            raise FlywheelError(
+                f"the answer is larger than {limits.max_result_gb:g} GB",
+                "Select fewer columns or rows, or raise --max-result-gb.",
+            )
         if limits.max_chars:
             fitting, characters = _count_fitting(batch, characters, limits)
             batch = batch.slice(0, fitting)
@@ -278,7 +281,10 @@ def _count_fitting(batch: pa.RecordBatch, characters: int, limits: QueryLimits) 
         if length > limits.max_chars:
             if characters or row:
                 return row, characters
-            raise limits.row_error(length)
+            raise FlywheelError(
+                f"the first row has {length} characters, and an answer may have {limits.max_chars}",
+                "Select fewer columns, or part of a text, such as left(code, 10000).",
+            )
         if characters + length > limits.max_chars:
             return row, characters
         characters += length

@@ -24,10 +24,6 @@ from store.schema.sql_text import fetch_row
 
 EXAMPLES = 3
 BATCH_ROWS = 10_000
-NAME_RULE = "names are printable ASCII, with single spaces between words alone"
-NAME_PATTERN = "[!-~]+( [!-~]+)*"
-"""The rule for names of devices, by which views tell devices apart. It is here and not in
-catalog.yaml, because a lake could not adopt a new check of a column that it has."""
 
 
 def check_relation(
@@ -109,7 +105,7 @@ class Stage:
     def check_rows(self, table: Table, rows: pa.Table) -> None:
         """Raise RowsRejected like `check_relation`; call this outside of a transaction.
 
-        Ids that are hashes are computed again, and names of devices are read.
+        Ids that are hashes are computed again.
         """
         self.register([table.name])
         rules = self.catalog.rules(table)
@@ -126,7 +122,6 @@ class Stage:
             if fetch_row(self.connection, f"EXECUTE check_{table.name}") == (False,):
                 check_relation(self.connection, self.catalog, table, name)
         check_ids(table, rows)
-        check_device_names(table, rows)
 
 
 def make_key_texts(table: Table, rows: pa.Table) -> pa.Array:
@@ -229,20 +224,3 @@ def _read_values(rows: pa.Table, name: str) -> Any:
         return repeat(None)
     column = rows.column(name)
     return repeat(None) if column.null_count == len(column) else column.to_pylist()
-
-
-def check_device_names(table: Table, rows: pa.Table) -> None:
-    """Raise RowsRejected if a device has a name that looks like another one's.
-
-    Look-alike letters and spaces that nobody sees would make two devices of one.
-    """
-    import pyarrow.compute as pc
-
-    if table.name != "devices":
-        return
-    names = pc.unique(rows.column("name"))
-    good = pc.match_substring_regex(names, rf"\A(?:{NAME_PATTERN})\z")
-    wrong = names.filter(pc.invert(good)).to_pylist()
-    if wrong:
-        examples = [f"name={one!a:.90}" for one in wrong[:EXAMPLES]]
-        raise RowsRejected(table.name, NAME_RULE, len(wrong), examples)

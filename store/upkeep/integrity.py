@@ -20,7 +20,6 @@ from store.lake.sql_files import read_sql, read_view
 from store.schema import catalog as catalogs
 from store.schema import migrate, row_checks, sql_text
 from store.schema.catalog import Catalog, Table
-from store.schema.row_checks import NAME_RULE
 from store.schema.sql_text import fetch_row, quote_values
 from store.upkeep.maintenance import (
     NOTHING,
@@ -44,25 +43,30 @@ _SESSION_TABLES = frozenset({"devices", "evaluations", "timings"})
 
 _RULES = {
     "arms_together": (
+        "timings",
         "the arms of a session by one clock have one evaluation, kernel, task, workload, device, "
         "state of the cache and origin",
         ("session_id", "clock"),
     ),
-    "arms_once": ("a session has every arm once by each clock", ("session_id", "clock", "arm")),
+    "arms_once": (
+        "timings",
+        "a session has every arm once by each clock",
+        ("session_id", "clock", "arm"),
+    ),
     "own_evaluation": (
+        "timings",
         "a session has the kernel, task and workload of its evaluation, and its device or one of "
         "the same name and kind",
         ("timing_id", "evaluation_id"),
     ),
-    "clock_of_processor": ("a processor has no clock gpu", ("timing_id", "device_id")),
-    "device_names": (NAME_RULE, ("name",)),
-    "device_kinds": ("one name has one spelling and one kind of device", ("name",)),
+    "clock_of_processor": ("timings", "a processor has no clock gpu", ("timing_id", "device_id")),
+    "device_kinds": ("devices", "one name has one spelling and one kind of device", ("name",)),
 }
-_OF_DEVICES = {
-    "device_names": "Views take these for other devices than those that they look like.",
-    "device_kinds": "Views take devices of one spelling for one, and others for several.",
+_MEANINGS = {
+    "timings": "No ranking counts these arms.",
+    "devices": "Views take devices of one spelling for one, and others for several.",
 }
-"""The rules about devices, with what a broken one means."""
+"""What it means that a rule about rows of a table is broken."""
 
 
 @dataclass(frozen=True)
@@ -289,14 +293,11 @@ def _check_lake(
         connection.execute(
             f"CREATE OR REPLACE TEMP VIEW tested_sessions AS SELECT * FROM lake.timings {whole}"
         )
-        for name, (rule, columns) in _RULES.items():
+        for name, (table, rule, columns) in _RULES.items():
             # Planning the queries takes most of the time of a check of few rows.
-            if name not in _OF_DEVICES and "timings" not in filled:
-                continue
-            query = read_sql(__file__, f"sessions/{name}")
-            table = "devices" if name in _OF_DEVICES else "timings"
-            advice = _OF_DEVICES.get(name, "No ranking counts these arms.")
-            problems += _find_problems(connection, query, table, rule, columns, advice)
+            if table in filled:
+                query, advice = read_sql(__file__, f"sessions/{name}"), _MEANINGS[table]
+                problems += _find_problems(connection, query, table, rule, columns, advice)
     if catalog.tables.keys() - broken >= _SESSION_TABLES and "timings" in filled:
         # The rules that tested timings break by themselves, which the view states for rankings. It
         # reads the tested rows here.

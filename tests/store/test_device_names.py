@@ -7,7 +7,7 @@ import pytest
 
 import store
 from store.errors import RowsRejected
-from store.schema.row_checks import NAME_RULE
+from store.schema.catalog import NAME_RULE
 from store.upkeep import integrity
 
 GPU = b.device("H200", kind="cuda")

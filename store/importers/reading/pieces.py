@@ -352,7 +352,7 @@ def gpu_name(model: str) -> str:
     ['A100', 'RTX A6000', 'unknown']
     """
     match = _GPU.search(model)
-    # A name is printable ASCII (store.schema.row_checks).
+    # A name is printable ASCII (store.schema.catalog).
     return match[0] if match else " ".join(re.findall("[!-~]+", model)) or "unknown"
 
 
