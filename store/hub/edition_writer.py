@@ -26,6 +26,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from store import __version__, ids
+from store.commandline.echo import count_nouns
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError, RowsRejected, UnknownName
 from store.hub import licenses
@@ -97,12 +98,8 @@ class Edition:
     """Kernels in quarantine."""
     leaves_quarantined: bool = False
     """Whether these stay behind."""
-    hashed: dict[str, int] = field(default_factory=dict[str, int])
-    scrubbed: dict[str, int] = field(default_factory=dict[str, int])
-    unchanged: dict[str, int] = field(default_factory=dict[str, int])
-    """Column to the number of verbatim texts that name a person's folder."""
     notices: list[str] = field(default_factory=list[str])
-    """Decisions to tell the user."""
+    """What to tell the user: decisions, and what was left out or changed."""
 
     def files(self) -> dict[str, Path]:
         """Return every file by its path in the repository, sorted."""
@@ -252,9 +249,19 @@ def write_edition(
         )
         raise RowsRejected("publish", rule, len(holding), [*holding[: licenses.SHOWN], said])
     made.licenses = [one for one in found.counts if one[0] in chosen]
-    made.hashed = {place: count for place, count in sorted(redactor.hashed.items()) if count}
-    made.scrubbed = {place: count for place, count in sorted(redactor.scrubbed.items()) if count}
-    made.unchanged = {place: count for place, count in redactor.unchanged.items() if count}
+    if made.left_out:
+        gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())
+        made.notices.append(f"left out: {gone}")
+    if made.quarantined:
+        made.notices.append(f"in quarantine: {count_nouns(made.quarantined, 'kernel')}")
+    for what, counts in (
+        ("names hashed", redactor.hashed),
+        ("texts cut", redactor.scrubbed),
+        ("texts that name a home folder, published as they are", redactor.unchanged),
+    ):
+        values = ", ".join(f"{place} {count}" for place, count in sorted(counts.items()) if count)
+        if values:
+            made.notices.append(f"{what}: {values}")
     write_catalog(
         folder,
         lake.catalog,

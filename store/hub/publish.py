@@ -11,7 +11,6 @@ from typing import TypeAlias
 
 import store
 from store import faults
-from store.commandline.echo import count_nouns
 from store.commandline.escape import quote_name
 from store.errors import FlywheelError
 from store.hub import card, edition_writer
@@ -164,20 +163,6 @@ def publish(
                 rows = {"runs": [run], "run_ends": [store.make_end(run_id)]}
                 with store.writer(now.url, author="store publish") as writer:
                     writer.append(rows, f"published {made.repo}@{made.tag}")
-        notices = list(made.notices)
-        if made.left_out:
-            gone = ", ".join(f"{count} of {name}" for name, count in made.left_out.items())
-            notices.append(f"left out: {gone}")
-        if made.quarantined:
-            notices.append(f"in quarantine: {count_nouns(made.quarantined, 'kernel')}")
-        for what, counts in (
-            ("names hashed", made.hashed),
-            ("texts cut", made.scrubbed),
-            ("texts that name a home folder, published as they are", made.unchanged),
-        ):
-            if counts:
-                values = ", ".join(f"{place} {count}" for place, count in counts.items())
-                notices.append(f"{what}: {values}")
         return Publication(
             repo=made.repo,
             tag=made.tag,
@@ -185,7 +170,7 @@ def publish(
             revision=revision,
             changes=changes,
             card=(made.folder / card.README).read_text("utf-8"),
-            notices=notices,
+            notices=made.notices,
             tables={
                 name: sum(one.rows for one in made.shards(name))
                 for name in (*made.datasets, *made.tables)

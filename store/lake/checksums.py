@@ -31,7 +31,7 @@ TABLE = "file_checksums"
 RESTORE = (
     "Copy the file back from a backup, or `store pull` or `store import` its rows into a new lake."
 )
-_THREADS = 4
+_THREADS = 8
 _NONE: Mapping[str, Stamp] = MappingProxyType({})
 
 
@@ -97,7 +97,7 @@ def insert_checksums(
     """Compute and insert the checksums of data files, in the transaction that commits them."""
     with ThreadPoolExecutor(_THREADS) as threads:
         hashes = list(threads.map(location.files.hash, files))
-        sizes = list(threads.map(location.files.measure, files))
+        sizes = [size for size, *_ in threads.map(location.files.stamp, files)]
     rows = pa.table(
         {
             "path": list(files),
@@ -192,6 +192,26 @@ def find_undecodable(files: Iterable[DataFile]) -> Iterator[Damage]:
             yield Damage(file=one, what=f"cannot be decoded: {summarize_error(error)}")
 
 
+def copy_files(
+    files: Iterable[DataFile], to: DataFiles, progress: Progress | None = None
+) -> tuple[int, int]:
+    """Copy files of a lake to another place; return how many were copied, and how many were there.
+
+    A file that is there has the same size. Raises OSError.
+    """
+    listed, there = list(files), to.list_sizes()
+    missing = [one for one in listed if there.get(one.path) != one.bytes]
+    megabytes = sum(one.bytes for one in missing) // 1_000_000
+    done = 0
+    with ThreadPoolExecutor(_THREADS) as threads:
+        copies = threads.map(lambda one: to.copy_from(one.files, one.path), missing)
+        for one, _ in zip(missing, copies, strict=True):
+            done += one.bytes
+            if progress is not None:
+                progress(done // 1_000_000, megabytes, "MB of data files copied")
+    return len(missing), len(listed) - len(missing)
+
+
 def _find_stamp(one: DataFile) -> Stamp | None:
     """Return the stamp of a file; None where `_test_file` says what is wrong."""
     try:
@@ -202,7 +222,7 @@ def _find_stamp(one: DataFile) -> Stamp | None:
 
 def _test_file(one: DataFile) -> str | None:
     try:
-        size = one.files.measure(one.path)
+        size, *_ = one.files.stamp(one.path)
         if size != one.bytes:
             state = "is cut short" if size < one.bytes else "was replaced"
             return f"{state}: it has {size} bytes, {one.bytes} were committed"

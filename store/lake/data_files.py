@@ -94,10 +94,6 @@ class DataFiles(ABC):
     def stamp(self, path: str) -> Stamp:
         """Return the stamp of a file. Raises FileNotFoundError, or another OSError."""
 
-    def measure(self, path: str) -> int:
-        """Return the size of a file in bytes. Raises FileNotFoundError, or another OSError."""
-        return self.stamp(path)[0]
-
     def read_text(self, path: str) -> str | None:
         """Return the text of a small file, or None where there is none. Raises OSError."""
         try:
@@ -165,10 +161,13 @@ class FolderFiles(DataFiles):
         target = self.folder / path
         partial = target.with_suffix(".partial")
         target.parent.mkdir(parents=True, exist_ok=True)
-        with other.filesystem.open_input_stream(path) as source, open(partial, "wb") as handle:
-            while piece := source.read(PIECE_BYTES):
-                handle.write(piece)
-        rename_durably(partial, target)
+        try:
+            with other.filesystem.open_input_stream(path) as source, open(partial, "wb") as handle:
+                while piece := source.read(PIECE_BYTES):
+                    handle.write(piece)
+            rename_durably(partial, target)
+        finally:
+            partial.unlink(missing_ok=True)
 
     def list_new(
         self, connection: duckdb.DuckDBPyConnection, since_s: float, tables: Collection[str]

@@ -16,7 +16,7 @@ import stat
 import tempfile
 import time
 from collections.abc import Callable, Generator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from threading import Timer
 
@@ -148,16 +148,13 @@ def _lock(folder: Path, kind: int) -> int | None:
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
     except FileNotFoundError:
         return None
-    try:
+    with ExitStack() as opened:
+        opened.callback(os.close, descriptor)
         fcntl.flock(descriptor, kind)
-        if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
-            return descriptor
-    except FileNotFoundError:
-        pass
-    except OSError:
-        os.close(descriptor)
-        raise
-    os.close(descriptor)
+        with suppress(FileNotFoundError):
+            if os.path.samestat(os.fstat(descriptor), os.lstat(folder)):
+                opened.pop_all()
+                return descriptor
     return None
 
 

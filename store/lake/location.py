@@ -21,7 +21,7 @@ import time
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, closing, contextmanager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import asdict, dataclass, replace
 from io import FileIO
 from itertools import chain
@@ -137,24 +137,6 @@ class ServerLeases(AbstractContextManager["ServerLeases"]):
             ) from error
         self._held |= {wanted[key] for (key,) in rows}
         return self._held.intersection(names)
-
-    def find_held(self, names: Sequence[str]) -> set[str]:
-        """Return those of the names that any session holds. Raises LakeUnreachable."""
-        import psycopg
-
-        keys = {hash_name(f"{self._schema} {name}"): name for name in names}
-        try:
-            rows = self._session.execute(
-                # An advisory lock of a 64-bit key shows as its two halves.
-                "SELECT (classid::bigint << 32) | objid::bigint FROM pg_locks "
-                "WHERE locktype = 'advisory' AND objsubid = 1 AND granted AND database = "
-                "(SELECT oid FROM pg_database WHERE datname = current_database())"
-            ).fetchall()
-        except psycopg.Error as error:
-            raise LakeUnreachable(
-                f"the leases of this lake cannot be read: {summarize_error(error)}"
-            ) from error
-        return {keys[key] for (key,) in rows if key in keys}
 
     def release(self, names: Iterable[str]) -> None:
         import psycopg
@@ -579,14 +561,20 @@ class FolderLocation(Location):
         self.files.create()
         (self.root / _READERS).touch()
 
-    def require_own_folder(self) -> None:
-        # A file that no lake has, and no process that was killed while it made one.
+    def find_foreign_file(self, own: re.Pattern[str]) -> str | None:
+        """Return a file of the folder that is neither one of a lake nor one of its data files.
+
+        `own` matches what a lake has there, or a process that was killed while it made one.
+        """
         entries = sorted(self.root.iterdir()) if self.root.is_dir() else []
-        named = (entry.name for entry in entries if not _OWN_FILES.fullmatch(entry.name))
+        named = (entry.name for entry in entries if not own.fullmatch(entry.name))
         suffixes = (".parquet", ".partial", ".lake")
         data = (file for file in self.data.rglob("*") if not file.is_dir())
         others = (str(file.relative_to(self.root)) for file in data if file.suffix not in suffixes)
-        foreign = next(chain(named, others), None)
+        return next(chain(named, others), None)
+
+    def require_own_folder(self) -> None:
+        foreign = self.find_foreign_file(_OWN_FILES)
         if foreign is not None:
             raise LakeUnreachable(
                 f"no lake can be made in {self.root}: it has other files, such as "
@@ -1009,8 +997,10 @@ class ServerLocation(Location):
         return ServerLeases(self._connect(), self._schema)
 
     def find_held(self, names: Sequence[str]) -> set[str]:
-        with closing(ServerLeases(self._connect(), self._schema)) as leases:
-            return leases.find_held(names)
+        keys = {hash_name(f"{self._schema} {name}"): name for name in names}
+        with self._connect() as session:
+            (held,) = self._run(session, "held", keys=list(keys))
+        return {keys[key] for key in held or ()}
 
     def _connect(self) -> Session:
         with faults.at(self.url, LakeUnreachable):

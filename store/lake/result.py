@@ -63,13 +63,11 @@ class Result:
 
     def arrow(self) -> pa.Table:
         """Return the whole answer as an Arrow table, or as many rows as the limits allow."""
+        if self._limits is not None:
+            return self._read(self._limits)[0]
         with self._ask():
-            if self._limits is None:
-                rows = self._execute().to_arrow_table()
-                return rows.rename_columns(_number_repeated(rows.column_names))
-            answer = self._stream()
-            batches = [batch for batch, _ in _limit_batches(answer, self._limits)]
-            return pa.Table.from_batches(batches, answer.schema)
+            rows = self._execute().to_arrow_table()
+        return rows.rename_columns(_number_repeated(rows.column_names))
 
     def write(self, file: Path) -> bool:
         """Write the answer as an Arrow stream; return whether rows beyond the limit were cut.
@@ -138,12 +136,16 @@ class Result:
     def _read_first_rows(self) -> tuple[pa.Table, list[str]]:
         limits = self._limits or QueryLimits()
         most = min(limits.max_rows or display.SHOWN_ROWS, display.SHOWN_ROWS)
+        rows, is_cut = self._read(replace(limits, max_rows=most))
+        return rows, [f"the first {most} rows"] if is_cut else []
+
+    def _read(self, limits: QueryLimits) -> tuple[pa.Table, bool]:
+        """Return the rows within the limits, and whether others were cut."""
         with self._ask():
             answer = self._stream()
-            parts = list(_limit_batches(answer, replace(limits, max_rows=most)))
+            parts = list(_limit_batches(answer, limits))
         rows = pa.Table.from_batches([batch for batch, _ in parts], answer.schema)
-        is_cut = any(cut for _, cut in parts)
-        return rows, [f"the first {most} rows"] if is_cut else []
+        return rows, any(is_cut for _, is_cut in parts)
 
     @contextmanager
     def _ask(self) -> Generator[None]:

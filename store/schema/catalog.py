@@ -267,46 +267,39 @@ class Catalog:
             name = f'"{column.name}"'
             if column.required:
                 rules[f"{column.name} is required"] = f"{name} IS NOT NULL"
+            # What holds for each value but NULL.
+            of_values: dict[str, str] = {}
             if column.enum is not None:
                 allowed = self.enums[column.enum]
-                rules[f"{column.name} is one of {', '.join(allowed.values)}"] = (
-                    f"{name} IS NULL OR {name} IN ({quote_values(allowed.values)})"
-                )
+                listed = f"{name} IN ({quote_values(allowed.values)})"
+                of_values[f"is one of {', '.join(allowed.values)}"] = listed
                 for value, reasons in allowed.allowed.items():
                     listed = f"{name} IN ({quote_values(reasons)})" if reasons else "false"
                     rules[f"what {column.name} may be when {allowed.by} is {value}"] = (
                         f"\"{allowed.by}\" IS DISTINCT FROM '{value}' OR {name} IS NULL OR {listed}"
                     )
             if column.type in ("DOUBLE", "FLOAT"):
-                rules[f"{column.name} is finite, or NULL where it is absent"] = (
-                    f"{name} IS NULL OR isfinite({name})"
-                )
+                of_values["is finite, or NULL where it is absent"] = f"isfinite({name})"
             if column.type in TIME_RANGES:
                 first, last = (f"{column.type} '{one}'" for one in TIME_RANGES[column.type])
                 # DuckDB has earlier, later and infinite times, which Python cannot represent.
-                rules[f"{column.name} is in the years 1 to 9999"] = (
-                    f"{name} IS NULL OR {name} BETWEEN {first} AND {last}"
-                )
+                of_values["is in the years 1 to 9999"] = f"{name} BETWEEN {first} AND {last}"
             if column.type in ("DOUBLE[]", "FLOAT[]"):
                 # NaN is greater than every other number.
-                rules[f"{column.name} holds finite numbers"] = (
-                    f"{name} IS NULL OR len({name}) = 0 OR list_min({name}) IS NULL OR "
+                of_values["holds finite numbers"] = (
+                    f"len({name}) = 0 OR list_min({name}) IS NULL OR "
                     f"isfinite(list_min({name})) AND isfinite(list_max({name}))"
                 )
             if column.type.endswith("[]") and not column.null_elements:
-                rules[f"{column.name} holds no NULL"] = (
-                    f"{name} IS NULL OR len({name}) = list_count({name})"
-                )
-            if column.type == "VARCHAR" and table.is_looked_up(column):
-                # DuckLake cannot search for it.
-                rules[f"{column.name} holds no NUL"] = (
-                    f"{name} IS NULL OR NOT contains({name}, chr(0))"
-                )
-            if "VARCHAR" in column.type and column.type != "VARCHAR":
-                # A NUL in nested text breaks the commit of inlined rows.
-                rules[f"{column.name} holds no NUL"] = (
-                    f"{name} IS NULL OR NOT contains({name}::VARCHAR, chr(0))"
-                )
+                of_values["holds no NULL"] = f"len({name}) = list_count({name})"
+            # DuckLake cannot search for a NUL, and one in nested text breaks the commit of inlined
+            # rows.
+            is_nested = column.type != "VARCHAR"
+            if "VARCHAR" in column.type and (is_nested or table.is_looked_up(column)):
+                text = f"{name}::VARCHAR" if is_nested else name
+                of_values["holds no NUL"] = f"NOT contains({text}, chr(0))"
+            for rule, holds in of_values.items():
+                rules[f"{column.name} {rule}"] = f"{name} IS NULL OR {holds}"
         if table.name == "devices":
             rules[NAME_RULE] = "regexp_full_match(name, '[!-~]+( [!-~]+)*')"
         return rules | table.checks

@@ -140,22 +140,6 @@ def describe_keys(table: Table, keys: Iterable[str]) -> list[str]:
     return describe_rows(table.key, [tuple(key.split("\0")) for key in first])
 
 
-def check_keys(table: Table, rows: pa.Table) -> None:
-    """Raise RowsRejected if rows repeat a key and the table forbids it."""
-    import pyarrow.compute as pc
-
-    if table.duplicates == "skip" or rows.num_rows < 2:
-        return
-    keys: Any = make_key_texts(table, rows)
-    distinct = int(pc.count_distinct(keys).as_py())
-    if distinct < len(keys):
-        counts = keys.value_counts().to_pylist()
-        repeated = [str(one["values"]) for one in counts if one["counts"] > 1]
-        raise RowsRejected(
-            table.name, describe_key(table), len(keys) - distinct, describe_keys(table, repeated)
-        )
-
-
 def describe_reference(column: Column, target: Table) -> str:
     """Return the sentence that names a reference."""
     return f"{column.name} is a {target.key[0]} of {target.name}"
@@ -174,13 +158,11 @@ def describe_rows(names: tuple[str, ...], rows: list[tuple[object, ...]]) -> lis
     ]
 
 
-def is_bound(table: Table) -> bool:
-    """Return whether the ids of a table can be computed from its rows."""
-    return table.id is not None and table.id.form is not None
-
-
 def list_columns(table: Table) -> tuple[str, ...]:
-    """Return the columns that are needed to check the ids of a table, the id first."""
+    """Return the columns that are needed to check the ids of a table, the id first.
+
+    None are where ids are not the hash of a row.
+    """
     if table.id is None or table.id.form is None:
         return ()
     return (*table.key, *table.id.of, *filter(None, [table.id.unless]))

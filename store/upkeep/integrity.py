@@ -406,8 +406,7 @@ def _check_table(
         row_checks.check_relation(connection, catalog, table, relation)
     except RowsRejected as error:
         problems.append(Problem(error.table, error.rule, error.count, error.examples))
-    if row_checks.is_bound(table):
-        names = row_checks.list_columns(table)
+    if names := row_checks.list_columns(table):
         answer = connection.execute(f"SELECT {sql_text.quote_names(names)} FROM {relation}")
         wrong: list[str] = []
         for batch in answer.to_arrow_reader(row_checks.BATCH_ROWS):

@@ -6,14 +6,13 @@ import hashlib
 import json
 import logging
 import re
-import shutil
 import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -24,7 +23,7 @@ import store
 from store import faults
 from store.errors import FlywheelError, LakeUnreachable
 from store.faults import replace_file
-from store.ids import hash_file, uuid7
+from store.ids import uuid7
 from store.lake import checksums
 from store.lake.attachment import WRITE_DATA_PATH, attach, connect, list_filled_tables, pin
 from store.lake.checksums import DataFile
@@ -146,6 +145,8 @@ _UNCHANGED = "Nothing is lost."
 _TOKENS = "lake.rollout_tokens"
 _MESSAGE = "CALL lake.set_commit_message(getvariable('author'), 'maintenance', extra_info => '{}')"
 _PARTIAL_CATALOG = "catalog.partial"
+_OF_BACKUP = re.compile(rf"data|{re.escape(_PARTIAL_CATALOG)}.*")
+"""Names in the folder of a backup that was stopped."""
 _COPY_CATALOG = """
 import sqlite3, sys
 source, copy = map(sqlite3.connect, sys.argv[1:3])
@@ -361,7 +362,7 @@ def backup(location: Location, target: Path, *, without_tokens: bool = False) ->
             )
         if there.root.exists() and not there.root.is_dir():
             raise FlywheelError(f"{target} is not a folder", "Name a new folder.")
-        if not there.exists and _is_foreign(there):
+        if not there.exists and there.find_foreign_file(_OF_BACKUP) is not None:
             raise FlywheelError(
                 f"{target} is not empty, and no backup of this lake",
                 "Name a new or empty folder, or an earlier backup of this lake; nothing was "
@@ -379,7 +380,7 @@ def backup(location: Location, target: Path, *, without_tokens: bool = False) ->
                         f"{own.snapshot}: it was restored from an older one",
                         "Nothing was copied. Name a new folder, or delete that backup.",
                     )
-    FolderLocation(target.resolve()).announce_lake()
+    there.announce_lake()
     return _copy(location, target, without_tokens=without_tokens)
 
 
@@ -395,7 +396,6 @@ def count_left_out(connection: duckdb.DuckDBPyConnection, location: Location) ->
 def _copy(
     location: FolderLocation, target: Path, *, without_tokens: bool = False
 ) -> tuple[int, int]:
-    copied = kept = 0
     note = "What was copied stays; run this again to copy the rest."
     with faults.at(target, note=note):
         target.mkdir(parents=True, exist_ok=True)
@@ -417,32 +417,16 @@ def _copy(
         if done.returncode:
             copy.delete_catalog()
             raise sqlite3.OperationalError((done.stderr.splitlines() or ["it was killed"])[-1])
-        for one in checksums.list_files(copy):
-            file, there = location.data / one.path, copy.data / one.path
-            if there.exists() and there.stat().st_size == one.bytes:
-                kept += 1
-                continue
-            there.parent.mkdir(parents=True, exist_ok=True)
-            partial = there.with_suffix(".partial")
-            try:
-                shutil.copy2(file, partial)
-                if one.sha256 not in (None, hash_file(partial)):
-                    distrust(location)
-                    raise FlywheelError(
-                        f"{file} is damaged: its sha256 is not the one recorded when it was "
-                        "committed",
-                        "The backup's catalog is as it was before. `store check --full` names "
-                        f"every damaged file. {checksums.RESTORE}",
-                    )
-                rename_durably(partial, there)
-            finally:
-                partial.unlink(missing_ok=True)
-            copied += 1
+        there = copy.files.list_sizes()
+        files = [replace(one, files=location.files) for one in checksums.list_files(copy)]
+        missing = [one for one in files if there.get(one.path) != one.bytes]
+        require_whole(location, missing, "The backup's catalog is as it was before.")
+        counts = checksums.copy_files(files, copy.files)
         # SQLite would apply the journals of the replaced catalog to the new one.
         for journal in target.glob("catalog.sqlite-*"):
             journal.unlink()
         rename_durably(copy.catalog, FolderLocation(target).catalog)
-    return copied, kept
+    return counts
 
 
 def restore(location: Location, source: Path) -> tuple[int, int]:
@@ -471,16 +455,6 @@ def restore(location: Location, source: Path) -> tuple[int, int]:
                 file.rename(file.with_name(file.name.replace("sqlite", "damaged")))
         log.info("restoring the lake at %s", location.url)
         return _copy(saved, location.root)
-
-
-def _is_foreign(there: FolderLocation) -> bool:
-    if not there.root.exists():
-        return False
-    for one in there.root.iterdir():
-        if one.name != there.data.name and not one.name.startswith(_PARTIAL_CATALOG):
-            return True
-    files = (one for one in there.data.rglob("*") if not one.is_dir())
-    return any(one.suffix not in (".parquet", ".partial", ".lake") for one in files)
 
 
 @contextmanager

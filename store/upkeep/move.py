@@ -7,8 +7,7 @@ by the move. An interrupted move is run again: it continues with the files that 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterator
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from itertools import zip_longest
@@ -19,8 +18,6 @@ from store.commandline.echo import Progress
 from store.errors import FlywheelError, LakeUnreachable
 from store.lake import checksums
 from store.lake.attachment import attach, connect, list_filled_tables
-from store.lake.checksums import DataFile
-from store.lake.data_files import DataFiles
 from store.lake.location import FolderLocation, Location, Move
 from store.lake.sql_files import read_sql
 from store.schema.sql_text import fetch_row, quote_names
@@ -29,7 +26,6 @@ from store.writing import spool
 from store.writing.writer import Writer
 
 AUTHOR = "store move"
-_THREADS = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,7 +77,7 @@ def move(source: Location, target: Location, progress: Progress | None = None) -
                 target.prepare()
                 target.write_salt(source.read_salt())
                 files = checksums.list_files(source)
-                copied = _copy_files(files, target.files, progress)
+                copied, _ = checksums.copy_files(files, target.files, progress)
                 with target.make_catalog() as place:
                     if not place.exists:
                         # Let DuckLake create its own tables.
@@ -135,20 +131,6 @@ def _require_room(source: Location, target: Location, lake_id: str) -> None:
 def _list_places(location: Location) -> list[str]:
     folders = [str(location.root)] if isinstance(location, FolderLocation) else []
     return [*folders, location.files.url]
-
-
-def _copy_files(files: Sequence[DataFile], to: DataFiles, progress: Progress | None) -> int:
-    there = to.list_sizes()
-    missing = [one for one in files if there.get(one.path) != one.bytes]
-    megabytes = sum(one.bytes for one in missing) // 1_000_000
-    done = 0
-    with ThreadPoolExecutor(_THREADS) as threads:
-        copies = threads.map(lambda one: to.copy_from(one.files, one.path), missing)
-        for one, _ in zip(missing, copies, strict=True):
-            done += one.bytes
-            if progress is not None:
-                progress(done // 1_000_000, megabytes, "MB of data files copied")
-    return len(missing)
 
 
 def _require_equal(source: Location, target: Location) -> tuple[int, int]:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from store.lake.attachment import is_expired, list_filled_tables
 from store.lake.location import METADATA, Location
+from store.lake.sql_files import read_sql
 from store.schema.catalog import Catalog, Table
 from store.schema.row_checks import Export
 from store.schema.sql_text import quote_values
@@ -22,7 +23,14 @@ _T = TypeVar("_T")
 _UUID7 = r"[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[0-9a-f]{4}-[0-9a-f]{12}"
 _UUID_LENGTH = 36
 _DIGEST_BYTES = 16
-_VARIABLES = 10_000
+_CUT = f"""
+WITH RECURSIVE places(place) AS (
+    SELECT 1
+    UNION ALL
+    SELECT place + {_DIGEST_BYTES} FROM places WHERE place + {_DIGEST_BYTES} < length(:joined)
+), given(digest) AS (SELECT substr(:joined, place, {_DIGEST_BYTES}) FROM places)
+"""
+"""Cuts digests from one value, which is three times as fast as handing over each of them."""
 DELETABLE = "rollout_tokens"
 """The only table whose rows can be deleted: by `store expire --tokens`."""
 BATCH_ROWS = 100_000
@@ -64,17 +72,10 @@ class KeyIndex:
     ) -> pa.Array:
         """Return those of the keys that the lake holds, as of the last `follow` or `add`."""
         digests = {hash_key(key): key for key in cast("list[str]", keys.to_pylist())}
-
-        def find(index: sqlite3.Connection) -> list[bytes]:
-            listed, stored = list(digests), list[bytes]()
-            for start in range(0, len(listed), _VARIABLES):
-                some = listed[start : start + _VARIABLES]
-                marks = ", ".join("?" * len(some))
-                query = f"SELECT digest FROM {table.name} WHERE digest IN ({marks})"
-                stored += [row[0] for row in index.execute(query, some)]
-            return stored
-
-        held = {digests[one] for one in self._repair(connection, find)}
+        query = f"{_CUT} SELECT digest FROM {table.name} WHERE digest IN (SELECT digest FROM given)"
+        given = {"joined": b"".join(digests)}
+        stored = self._repair(connection, lambda index: index.execute(query, given).fetchall())
+        held = {digests[one] for (one,) in stored}
         held |= self._find_earlier(connection, table, set(digests.values()) - held)
         return pa.array(held, pa.string())
 
@@ -111,7 +112,8 @@ class KeyIndex:
             if row is not None and str(row[0]) == moment:
                 try:
                     # The tables that got rows since; unknown where some snapshots have expired.
-                    rows = connection.execute(_CHANGED, {"since": since}).fetchall()
+                    query = read_sql(__file__, "changed_tables")
+                    rows = connection.execute(query, {"since": since}).fetchall()
                     is_known = rows[0][1] == newest[0] - since
                     changed = {row[0] for row in rows} if is_known else None
                     with index:
@@ -250,16 +252,10 @@ def _is_timed(key: str) -> bool:
 
 
 def _insert(index: sqlite3.Connection, name: str, digests: Iterable[bytes]) -> None:
-    # Cutting one value is three times as fast as handing over each digest.
     joined = b"".join(digests)
     if joined:
-        index.execute(
-            f"INSERT OR IGNORE INTO {name} WITH RECURSIVE places(place) AS "
-            f"(SELECT 1 UNION ALL SELECT place + {_DIGEST_BYTES} FROM places "
-            f"WHERE place + {_DIGEST_BYTES} < length(:joined)) "
-            f"SELECT substr(:joined, place, {_DIGEST_BYTES}) FROM places",
-            {"joined": joined},
-        )
+        query = f"INSERT OR IGNORE INTO {name} {_CUT} SELECT digest FROM given"
+        index.execute(query, {"joined": joined})
 
 
 def _raise_highest(index: sqlite3.Connection, name: str, ids: Iterable[str]) -> None:
@@ -289,20 +285,6 @@ def _read_newest(
     return int(row[0]), str(row[1])
 
 
-_CHANGED = """
-WITH later AS (
-    SELECT changes FROM ducklake_snapshots('lake') WHERE snapshot_id > $since
-), ids AS (
-    SELECT unnest(list_concat(changes['tables_inserted_into'], changes['inlined_insert']))
-    FROM later
-)
-SELECT
-    table_name,
-    (SELECT count(*) FROM later),
-    (SELECT count(*) FROM later WHERE len(changes['tables_deleted_from']) > 0)
-FROM ducklake_table_info('lake')
-WHERE table_id::VARCHAR IN (FROM ids) OR table_name = 'lakes'
-"""
 # An index of another format is treated like one of another lake.
 _MOMENT = "concat('form 4, ', snapshot_time)"
 _SNAPSHOTS = f"{METADATA}.ducklake_snapshot"

@@ -62,7 +62,11 @@ def check_bundles(stage: Stage, given: Sequence[Mapping[str, Rows]]) -> list[dic
                 bundles.conform(table, part)
         stage.check_rows(table, whole.combine_chunks())
         for part in parts:
-            row_checks.check_keys(table, part)
+            if table.duplicates == "reject" and part.num_rows > 1:
+                staged, alive = StagedRows.of(table, {0: part}), np.ones(1, dtype=bool)
+                repeats = staged.find_repeats(pa.array([], pa.string()), alive)
+                for error in _refuse_repeats(staged, repeats).values():
+                    raise error
     return checked
 
 
@@ -168,18 +172,14 @@ def _leave_out(values: Any, others: pa.Array) -> Any:
     return values.filter(pc.invert(_find_among(values, others)))
 
 
-@dataclass(frozen=True, kw_only=True)
-class CommitResult:
-    """The result of a group commit."""
+def store_bundles(
+    stage: Stage, lookup: Lookup, given: list[Bundle]
+) -> tuple[dict[int, RowsRejected], dict[str, list[str]]]:
+    """Insert the rows of the bundles that keep keys and references, and log these bundles.
 
-    rejected: dict[int, RowsRejected]
-    """Position of each refused bundle to the rule that it breaks."""
-    keys: dict[str, list[str]]
-    """Table to the keys that the lake contains after the commit."""
-
-
-def store_bundles(stage: Stage, lookup: Lookup, given: list[Bundle]) -> CommitResult:
-    """Insert the rows of the bundles that keep keys and references, and log these bundles."""
+    Returns the rules that refused bundles break, by the position of each, and the keys of each
+    table that the lake contains after the commit.
+    """
     staged: dict[str, StagedRows] = {}
     for name, table in stage.catalog.tables.items():
         parts = {
@@ -221,7 +221,7 @@ def store_bundles(stage: Stage, lookup: Lookup, given: list[Bundle]) -> CommitRe
     if logged:
         log_bundles(stage, logged, list(counts.values()))
     keys["ingest_log"] = [one.bundle_id for one in logged]
-    return CommitResult(rejected=rejected, keys=keys)
+    return rejected, keys
 
 
 def _refuse_repeats(staged: StagedRows, repeats: Mask) -> dict[int, RowsRejected]:

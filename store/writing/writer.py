@@ -324,7 +324,7 @@ class Writer(AbstractContextManager["Writer"]):
             while True:
                 try:
                     with self._transaction(message, of=given):
-                        outcome = transaction.store_bundles(self._stage, self._lookup, given)
+                        rejected, keys = transaction.store_bundles(self._stage, self._lookup, given)
                     break
                 except CommitConflict:
                     if time.monotonic() > until:
@@ -338,7 +338,7 @@ class Writer(AbstractContextManager["Writer"]):
                 return self._keys.follow(self._connection), {0: reason}
             alone = [self._commit([bundle]) for bundle in given]
             return alone[-1][0], {at: why[0] for at, (_, why) in enumerate(alone) if why}
-        return self._keys.add(self._connection, outcome.keys), dict(outcome.rejected)
+        return self._keys.add(self._connection, keys), dict(rejected)
 
     @contextmanager
     def _transaction(self, message: str, of: list[Bundle] | None = None) -> Generator[None]:

@@ -19,7 +19,7 @@ from store.schema import catalog, row_checks
 from store.upkeep import integrity
 
 CATALOG = catalog.load()
-BOUND = [name for name, table in CATALOG.tables.items() if row_checks.is_bound(table)]
+BOUND = [name for name, table in CATALOG.tables.items() if row_checks.list_columns(table)]
 TASK = builders.task()
 TEXTS = [
     "x = 1\n", "\x00\x01\x1f\x7f\x80\xff", 'quote " back \\ slash /', "é ß € 𝄞 \u2028 \ud7ff",
