@@ -1,27 +1,4 @@
-"""The errors that this software raises on purpose.
-
-FlywheelError                message and hint; the shell prints both and exits 1
-├── UsageError               options or commands that do not exist (exit 2)
-├── CatalogError             catalog.yaml is wrong, or a lake cannot be migrated to it
-├── UnknownName              no member, table, tag or task has the name; suggests the nearest
-├── LakeNotFound             no lake at the URL
-├── LakeUnreachable          this version cannot open the URL
-├── SnapshotNotFound         no such tag, number or time
-├── UnsafeSQL                user SQL that is not one plain SELECT
-├── ServerBusy               a server has too many requests
-├── CommitConflict           another program holds the lake's catalog
-├── ImportFailed             a source cannot be read
-├── ExportRefused            an export would overwrite a file, or write none
-├── RowsRejected             rows break a rule: table, rule, count, three examples (exit 3)
-├── RolloutRejected          a rollout breaks a rule: its number and the key (exit 3)
-├── DatasetError             a dataset must not be written
-│   ├── EmptyDataset         no row is left for it
-│   └── LeakageFound         a task of the test split would reach a training row
-└── EvaluatorError           our own measuring machinery failed
-    ├── DeviceUnavailable    the requested device is not there
-    ├── HostUnfit            the host lacks what a kernel needs (exit 4)
-    └── SandboxFailed        a candidate could not be started under its limits
-"""
+"""The errors that this software raises on purpose; the shell prints message and hint."""
 
 from __future__ import annotations
 
@@ -41,6 +18,7 @@ class FlywheelError(Exception):
     """An error with its reason and what to do next."""
 
     exit_code = 1
+    """With which a command ends."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint)

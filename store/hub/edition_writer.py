@@ -751,11 +751,6 @@ def write_catalog(
         name: [dict(row) for row in made.execute(f'SELECT * FROM "{name}"')]
         for name in sorted(listed)
     }
-    statements = [
-        str(row[0])
-        for row in made.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL ORDER BY name")
-    ]
-    made.close()
     # Number tables by name and files by path, because DuckLake's order is not fixed.
     tables = sorted(content["ducklake_table"], key=lambda row: str(row["table_name"]))
     table_ids = {row["table_id"]: number for number, row in enumerate(tables, start=1)}
@@ -773,32 +768,27 @@ def write_catalog(
         },
     }
     for table, rows in content.items():
+        if not rows:
+            continue
         for row in rows:
-            for column in row:
-                if column == "begin_snapshot":
-                    row[column] = snapshot
-                elif column in ids:
-                    row[column] = ids[column].get(row[column], row[column])
-            if "table_uuid" in row:
-                row["table_uuid"] = _derive_uuid(lake_id, str(row["table_name"]))
-            if "schema_uuid" in row:
-                row["schema_uuid"] = _derive_uuid(lake_id, "")
-        content[table] = sorted(rows, key=lambda row: repr(list(row.values())))
+            fixed = {column: number.get(row.get(column)) for column, number in ids.items()}
+            fixed |= {"begin_snapshot": snapshot, "schema_uuid": _derive_uuid(lake_id, "")}
+            fixed["table_uuid"] = _derive_uuid(lake_id, str(row.get("table_name")))
+            row |= {
+                column: value
+                for column, value in fixed.items()
+                if column in row and value is not None
+            }
+        made.execute(f'DELETE FROM "{table}"')
+        marks = ", ".join("?" * len(rows[0]))
+        ordered = sorted(((*row.values(),) for row in rows), key=repr)
+        made.executemany(f'INSERT INTO "{table}" VALUES ({marks})', ordered)
+    made.commit()
     # Replace the catalog that DuckLake created by one that SQLite never writes to.
-    fresh = sqlite3.connect(":memory:")
-    for statement in statements:
-        fresh.execute(statement)
-    for table, rows in content.items():
-        if rows:
-            marks = ", ".join("?" * len(rows[0]))
-            fresh.executemany(
-                f'INSERT INTO "{table}" VALUES ({marks})', [tuple(row.values()) for row in rows]
-            )
-    fresh.commit()
     partial = target.with_suffix(".partial")
     partial.unlink(missing_ok=True)
-    fresh.execute("VACUUM INTO ?", [str(partial)])
-    fresh.close()
+    made.execute("VACUUM INTO ?", [str(partial)])
+    made.close()
     with open(partial, "r+b") as handle:
         handle.seek(_WRITE_VERSION)
         handle.write(bytes([_NO_WRITE_VERSION]))

@@ -276,8 +276,8 @@ class Lake(AbstractContextManager["Lake"]):
 
     def _count_rows(self, view: str) -> int:
         if view not in self._counts:
-            row = self.run(f"SELECT count(*) AS rows FROM {view}").one()
-            self._counts[view] = 0 if row is None else int(row["rows"])
+            [row] = self.run(f"SELECT count(*) AS rows FROM {view}").rows()
+            self._counts[view] = int(row["rows"])
         return self._counts[view]
 
     def _prepare(self, wanted: Set[str]) -> None:
@@ -352,12 +352,11 @@ class Lake(AbstractContextManager["Lake"]):
         question, whole, stale = self._build_question(name), self._build_query(name), 0
         # In parts, which limits the memory.
         for condition, live in self._view_cache.list_parts(question, whole):
-            row = self.run(
+            [row] = self.run(
                 f"WITH kept AS (SELECT * FROM ({kept}\n) WHERE {condition}), "
                 f"live AS ({live}\n) SELECT count(*) AS rows FROM "
                 "((FROM kept EXCEPT ALL FROM live) UNION ALL (FROM live EXCEPT ALL FROM kept))"
-            ).one()
-            assert row is not None
+            ).rows()
             stale += int(row["rows"])
         return stale
 

@@ -97,15 +97,13 @@ def compare(before: Lake, after: Lake) -> Difference:
             f"snapshot {before.snapshot} is newer than {after.snapshot}",
             "Name the older one first.",
         )
-    counts = {
-        name: (_count_rows(before, name), _count_rows(after, name)) for name in after.catalog.tables
-    }
+    old, new = _count_rows(before), _count_rows(after)
     after.register("_verdicts_before", before.run("FROM verdicts").arrow())
     after.register("_best_before", before.run("FROM best_kernels").arrow())
     return Difference(
         before=before.snapshot,
         after=after.snapshot,
-        rows_added={name: new - old for name, (old, new) in counts.items() if new != old},
+        rows_added={name: new[name] - old[name] for name in old if new[name] != old[name]},
         new_verdicts=after.run(read_sql(__file__, "diff_verdicts"), {"new": True}).arrow(),
         verdicts=after.run(read_sql(__file__, "diff_verdicts"), {"new": False}).arrow(),
         best_kernels=after.run(read_sql(__file__, "diff_best")).arrow(),
@@ -126,6 +124,7 @@ def list_added_rows(before: Lake, after: Lake, table: str) -> pa.Table:
 _LONG = frozenset({"code", "other_files", "messages", "completion", "log", "body", "samples_ms"})
 
 
-def _count_rows(lake: Lake, table: str) -> int:
-    row = lake.run(f"SELECT count(*) AS n FROM {table}").one()
-    return int(row["n"]) if row else 0
+def _count_rows(lake: Lake) -> dict[str, int]:
+    counts = (f"SELECT '{name}' AS name, count(*) AS n FROM {name}" for name in lake.catalog.tables)
+    found = {row["name"]: row["n"] for row in lake.run(" UNION ALL ".join(counts)).rows()}
+    return {name: found[name] for name in lake.catalog.tables}

@@ -207,12 +207,9 @@ def _check_lake(
     compared, checked = known
     # One transaction; otherwise DuckLake would read its catalog again for every query.
     connection.execute("BEGIN")
-    there = {
-        f"{table}.{column}"
-        for table, column in connection.execute(
-            "SELECT table_name, column_name FROM duckdb_columns() WHERE database_name = 'lake'"
-        ).fetchall()
-    }
+    names = "SELECT concat(table_name, '.', column_name) FROM duckdb_columns()"
+    stored = connection.execute(f"{names} WHERE database_name = 'lake'").fetchall()
+    there = {name for (name,) in stored}
     # A lake of an earlier version has no checksums, which is no reason not to check it.
     tables = [
         table
