@@ -25,6 +25,9 @@ RESTORE_LAKE = (
     "read where it is, with --lake."
 )
 """What to do about a lake whose catalog is missing or damaged."""
+NO_CATALOG = (
+    f"Nothing was changed. {RESTORE_LAKE} If no lake was here, name another place with --lake."
+)
 _AGAIN = "and run this again"
 _OWNER = "or ask its owner for the right"
 FAULTS: dict[str, tuple[str, str]] = {

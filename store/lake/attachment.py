@@ -119,8 +119,7 @@ def attach(
         if "creating a new DuckLake is explicitly disabled" in str(error):
             raise LakeUnreachable(
                 f"{location.catalog_name} is not the catalog of a lake",
-                f"Nothing was changed. {faults.RESTORE_LAKE} If no lake was here, name another "
-                "place with --lake.",
+                faults.NO_CATALOG,
             ) from error
         versions = _VERSIONS.search(str(error))
         if versions is not None:

@@ -477,8 +477,7 @@ class FolderLocation(Location):
         if self.exists and not self.catalog.is_file():  # such as a pipe, which would never answer
             raise LakeUnreachable(
                 f"{self.catalog} is not the catalog of a lake: it is no file",
-                f"Nothing was changed. {faults.RESTORE_LAKE} If no lake was here, name another "
-                "place with --lake.",
+                faults.NO_CATALOG,
             )
         if not writable:
             return f"sqlite:{self.find_readable_catalog()}", options

@@ -205,8 +205,7 @@ def _split_type(type_name: str) -> tuple[str, dict[str, str]]:
         return "list", {"element": type_name[:-2]}
     struct = re.fullmatch(r"STRUCT\((.*)\)", type_name)
     if struct:
-        fields = [field.split() for field in struct[1].split(",")]
-        return "struct", {name: kind for name, kind in fields}
+        return "struct", dict(field.split() for field in struct[1].split(","))
     return "simple", {"": type_name}
 
 

@@ -214,7 +214,7 @@ def copy_catalog(source: Catalog, target: Catalog, data_path: str) -> None:
         types.setdefault(table, {})[column] = kind
     target.connection.execute("BEGIN")
     for table in theirs:
-        if table.startswith(_INLINED) and table not in (f"{_INLINED}tables",):
+        if table.startswith(_INLINED) and table != f"{_INLINED}tables":
             target.connection.execute(f"DROP TABLE {target.locate(table)}")
         else:
             target.connection.execute(f"DELETE FROM {target.locate(table)}")

@@ -118,16 +118,15 @@ def _cast(
     kind = table.columns[arrow_field.name].type
     rule = f"{arrow_field.name} is {kind}" + (", valid UTF-8" if "VARCHAR" in kind else "")
     wanted = arrow_field.type
-    same = not isinstance(column, list) and column.type == wanted
     kinds = ("null", "other", _name_kind(wanted))
-    if not (isinstance(column, list) or same) and _name_kind(column.type) not in kinds:
+    if not isinstance(column, list) and _name_kind(column.type) not in kinds:
         examples = [f"the column given is {column.type}"]
         raise RowsRejected(table.name, rule, len(column), examples)
     try:
         if isinstance(column, list):
             return pa.array([_parse_time(value, wanted) for value in column], wanted)
         column.validate(full=True)
-        return column if same else column.cast(wanted)
+        return column if column.type == wanted else column.cast(wanted)
     except (ValueError, TypeError, OverflowError, pa.ArrowNotImplementedError) as error:
         bad = [value for value in column if not _fits(value, wanted)]
         examples = [_format_value(value) for value in bad[:3]] or [str(error)[:200]]
@@ -154,22 +153,20 @@ def _name_kind(kind: pa.DataType) -> str:
     import pyarrow as pa
 
     types = pa.types
-    if types.is_null(kind):
-        return "null"
     if types.is_dictionary(kind):
         return _name_kind(kind.value_type)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
         inner = _name_kind(kind.value_type)
         return "null" if inner == "null" else f"list of {inner}"
-    if types.is_string(kind) or types.is_large_string(kind) or types.is_string_view(kind):
-        return "text"
-    if types.is_boolean(kind):
-        return "truth"
-    if types.is_integer(kind) or types.is_floating(kind) or types.is_decimal(kind):
-        return "number"
-    if types.is_timestamp(kind) or types.is_date(kind):
-        return "time"
-    return "other"
+    families = {
+        "null": [types.is_null],
+        "text": [types.is_string, types.is_large_string, types.is_string_view],
+        "truth": [types.is_boolean],
+        "number": [types.is_integer, types.is_floating, types.is_decimal],
+        "time": [types.is_timestamp, types.is_date],
+    }
+    fitting = (name for name, tests in families.items() if any(test(kind) for test in tests))
+    return next(fitting, "other")
 
 
 def _format_value(value: Any) -> str:
