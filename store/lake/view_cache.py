@@ -11,7 +11,7 @@ import hashlib
 import os
 import shutil
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -297,22 +297,19 @@ class ViewCache:
         if file in self._locked:
             return True
         try:
-            descriptor = os.open(file, os.O_RDONLY)
-        except OSError:
+            with ExitStack() as opened:
+                descriptor = os.open(file, os.O_RDONLY)
+                opened.callback(os.close, descriptor)
+                fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if os.fstat(descriptor).st_nlink == 0:
+                    return False
+                # A truncated file has no footer.
+                self._connection.execute(f"SELECT count(*) FROM {_scan(file)}").fetchall()
+                opened.pop_all()
+        except (duckdb.InterruptException, duckdb.OutOfMemoryException):
+            raise  # which say nothing about the file
+        except (OSError, duckdb.Error):
             return False
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-            if os.fstat(descriptor).st_nlink == 0:
-                raise FileNotFoundError(file)
-            # A truncated file has no footer.
-            self._connection.execute(f"SELECT count(*) FROM {_scan(file)}").fetchall()
-        except BaseException as error:
-            os.close(descriptor)
-            # These say nothing about the file.
-            stopped = isinstance(error, duckdb.InterruptException | duckdb.OutOfMemoryException)
-            if isinstance(error, OSError | duckdb.Error) and not stopped:
-                return False
-            raise
         self._locked[file] = descriptor
         return True
 
