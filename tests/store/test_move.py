@@ -15,8 +15,8 @@ from postgres_server import PostgresServer
 
 import store
 from store.errors import FlywheelError, LakeNotFound, LakeUnreachable
-from store.lake.data_files import FolderFiles
 from store.lake import checksums
+from store.lake.data_files import FolderFiles
 from store.lake.location import Location
 from store.upkeep import history, integrity
 from store.upkeep import move as moves

@@ -230,6 +230,17 @@ def test_writers_that_are_killed_and_a_restart_lose_and_double_nothing(
 
 
 @pytest.mark.slow
+def test_leases_are_seen_from_everywhere(filled_url: str) -> None:
+    here, elsewhere = Location.of(filled_url), Location.of(filled_url)
+    with here.open_leases() as leases:
+        assert leases.take(["a", "b"]) == {"a", "b"}
+        assert elsewhere.find_held(["a", "b", "c"]) == {"a", "b"}
+        leases.release(["b"])
+        assert elsewhere.find_held(["a", "b"]) == {"a"}
+    assert elsewhere.find_held(["a", "b"]) == set()
+
+
+@pytest.mark.slow
 def test_user_sql_reaches_neither_the_catalog_nor_the_server(filled_url: str) -> None:
     with store.open(filled_url) as lake:
         for query in (
