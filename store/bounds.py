@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from store.errors import FlywheelError
-from store.schema.sql_text import fetch_row
 
 if TYPE_CHECKING:
     import duckdb
@@ -53,8 +52,9 @@ class Bounds:
 
     def _limit_threads(self, connection: duckdb.DuckDBPyConnection) -> None:
         # Fewer where the process may use fewer processors.
-        (threads,) = fetch_row(connection, "SELECT current_setting('threads')")
-        if int(threads) > self.threads:
+        row = connection.execute("SELECT current_setting('threads')").fetchone()
+        assert row is not None
+        if int(row[0]) > self.threads:
             connection.execute(f"SET threads = {self.threads}")
 
     def explain(self, error: BaseException, query: str) -> FlywheelError | None:
