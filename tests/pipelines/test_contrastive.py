@@ -150,6 +150,19 @@ def test_a_kernel_that_is_wrong_on_another_device_is_not_shown(
 
 
 @pytest.mark.slow
+def test_a_kernel_that_is_wrong_by_a_precision_that_does_not_rank_is_shown(
+    rows_and_ids, lake_of, make_job, rows_of
+) -> None:
+    made, known = rows_and_ids
+    made.device("L40")
+    kernel = known.kernels["relu.d"]
+    for status, precision in (("correct", "torch_default"), ("incorrect", "fp32_strict")):
+        made.add_verdict(known.relu, kernel, status, device="L40", precision=precision)
+    found = rows_of(make_job(lake_of(made), per_task=50, strategy="random"))
+    assert any(kernel in row["exemplar_kernel_ids"] for row in found)
+
+
+@pytest.mark.slow
 def test_a_newer_evaluator_may_clear_a_kernel(rows_and_ids, lake_of, make_job, rows_of) -> None:
     made, known = rows_and_ids
     made.device("L40")

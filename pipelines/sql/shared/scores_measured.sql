@@ -5,8 +5,8 @@
 -- numbers. beside_reference: the kernel differs from the reference, whose score is 1.
 -- The score is the pooled speedup of the sessions that may be ranked, at the workload that scores the
 -- task (views kernel_speedups, scored_workloads), by the clock that ranks or by $clock; the session
--- holds only while the kernel is correct there. A kernel that the newest version of an evaluator found
--- wrong elsewhere is out as well, and so is one that is another function than the task's, and one of
+-- holds only while the kernel is correct there. A kernel that is wrong on another device or workload
+-- (view outcomes) is out as well, and so is one that is another function than the task's, and one of
 -- `excluded`. Registered are `asked`, the tasks, `unfit` and `excluded`.
 WITH sole_device AS (
     SELECT min(device_id) AS device_id
@@ -30,16 +30,20 @@ scored AS MATERIALIZED (
 ),
 -- What went wrong at the scored workload on the device itself is known to pooled_speedups already.
 standing AS (
-    SELECT DISTINCT failing_verdicts.kernel_id, failing_verdicts.task_id
-    FROM failing_verdicts
+    SELECT DISTINCT outcomes.kernel_id, outcomes.task_id
+    FROM outcomes
     LEFT JOIN scored_workloads
         ON
             scored_workloads.device = $device
-            AND scored_workloads.task_id = failing_verdicts.task_id
-            AND scored_workloads.workload_id = failing_verdicts.workload_id
+            AND scored_workloads.task_id = outcomes.task_id
+            AND scored_workloads.workload_id = outcomes.workload_id
     WHERE
-        scored_workloads.workload_id IS NULL
-        OR failing_verdicts.device_id IS DISTINCT FROM (SELECT device_id FROM sole_device)
+        outcomes.status IN ('incorrect', 'rejected')
+        AND NOT outcomes.elsewhere
+        AND (
+            scored_workloads.workload_id IS NULL
+            OR outcomes.device_id IS DISTINCT FROM (SELECT device_id FROM sole_device)
+        )
 )
 SELECT
     measured.task_id,
