@@ -370,7 +370,7 @@ def test_a_tool_starts_a_fresh_process_that_leaves_nothing(
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
     order = nvidia_tools.write_order(case, bench, tmp_path)
     done = subprocess.run(
-        [*nvidia_tools.build_keeper_command(60.0), *nvidia_tools.build_replay_command(order)],
+        [*nvidia_tools.build_keeper_command(300.0), *nvidia_tools.build_replay_command(order)],
         capture_output=True,
         text=True,
         check=False,

@@ -610,7 +610,7 @@ def test_a_certificate_that_nobody_signed_is_named(tmp_path: Path) -> None:
         thread = threading.Thread(target=refuse, args=[server])
         thread.start()
         with pytest.raises(httpx2.ConnectError) as failed:
-            httpx2.get(url)
+            httpx2.get(url, timeout=120)
         thread.join()
     fault = faults.explain(failed.value)
     assert fault is not None
