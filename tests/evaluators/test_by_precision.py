@@ -15,6 +15,8 @@ from evaluators.judging.case import Case
 DEFAULT, STRICT, ALLOWED = "torch_default", "fp32_strict", "allow_tf32"
 BRIEF: dict[str, Any] = {
     "draw_shapes": 0,
+    "import_s": 120.0,
+    "call_s": 120.0,
     "timing_s": 0.05,
     "timing_limit_s": 0.3,
     "calls": 3,

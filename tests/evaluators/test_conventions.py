@@ -198,7 +198,13 @@ def check(
     code = read_kernel(kernel, entry_point, text)
     case = text.make_case(code, "cpu", workload)
     options: dict[str, Any] = {"protocol": "training", "calls": 3, "robustness": False}
-    options |= {"diagnosis": False, "timing_limit_s": 0.3, "timing_s": 0.05, **limits}
+    options |= {
+        "diagnosis": False,
+        "timing_limit_s": 0.3,
+        "timing_s": 0.05,
+        "call_s": 120.0,
+        **limits,
+    }
     config = Config(draw_shapes=0, **options)
     [row] = judge(case, bench, config)["evaluations"]
     return {**row, "entry_point": code.entry_point, "axes": case.axes}

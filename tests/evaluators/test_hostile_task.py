@@ -63,6 +63,8 @@ last.update(do="load")
 """
 QUICK = Config(
     draw_shapes=0,
+    import_s=120.0,
+    call_s=120.0,
     calls=3,
     robustness=False,
     diagnosis=False,

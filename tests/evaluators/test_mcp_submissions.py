@@ -31,6 +31,8 @@ from store.mcp.serving import READING_ROOMS, AgentLimits, build_server
 TASK = "diag_matmul"
 QUICK = Config(
     draw_shapes=0,
+    import_s=120.0,
+    call_s=120.0,
     calls=2,
     robustness=False,
     diagnosis=False,

@@ -136,7 +136,13 @@ def judge_beside(bench: Bench, code: str, task: str, *, robustness: bool = False
     case = Case(kernel_id="k", task_id="t", workload_id="w", code=code, task_code=task)
     bench.share_memory()
     config = Config(
-        draw_shapes=0, timing_s=0.05, timing_limit_s=0.3, robustness=robustness, diagnosis=False
+        draw_shapes=0,
+        import_s=120.0,
+        call_s=120.0,
+        timing_s=0.05,
+        timing_limit_s=0.3,
+        robustness=robustness,
+        diagnosis=False,
     )
     return judge(case, bench, config)["evaluations"][0]
 

@@ -28,7 +28,14 @@ from store import ids
 from store.errors import DeviceUnavailable
 
 CONFIG = Config(
-    draw_shapes=0, calls=2, timing_s=0.05, timing_limit_s=1.0, robustness=False, diagnosis=False
+    draw_shapes=0,
+    import_s=120.0,
+    call_s=120.0,
+    calls=2,
+    timing_s=0.05,
+    timing_limit_s=1.0,
+    robustness=False,
+    diagnosis=False,
 )
 
 

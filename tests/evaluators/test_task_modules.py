@@ -382,7 +382,14 @@ def test_tasks_of_these_kinds_are_judged_on_a_gpu(name: str, gpu_bench: Bench) -
     case = Case(
         kernel_id=name, task_id=name, workload_id="w", code=make_candidate(task), task_code=task
     )
-    config = Config(draw_shapes=0, timing_s=0.05, timing_limit_s=0.5, diagnosis=False)
+    config = Config(
+        draw_shapes=0,
+        import_s=120.0,
+        call_s=120.0,
+        timing_s=0.05,
+        timing_limit_s=0.5,
+        diagnosis=False,
+    )
     [row] = judge(case, gpu_bench, config)["evaluations"]
     assert (row["status"], row["reason"]) == ("correct", None), row
 

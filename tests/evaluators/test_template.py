@@ -66,7 +66,13 @@ def test_a_judge_goes_on_after_the_end_of_its_template(right_candidate: str, tas
     names = ("kernel_id", "task_id", "workload_id")
     case = Case(**dict.fromkeys(names, "k"), code=right_candidate, task_code=task)
     config = Config(
-        draw_shapes=0, timing_s=0.1, timing_limit_s=2.0, robustness=False, diagnosis=False
+        draw_shapes=0,
+        import_s=120.0,
+        call_s=120.0,
+        timing_s=0.1,
+        timing_limit_s=2.0,
+        robustness=False,
+        diagnosis=False,
     )
     with JudgeProcess("judge", "cpu", config) as host:
         assert host.judge(case)["evaluations"][0]["status"] == "correct"
