@@ -25,7 +25,7 @@ _MOST_TRIALS = 16
 _MOST_GROWTH = 4
 """Drawn inputs and answers have at most as many times the elements of the task's own."""
 _CALL_S = 5.0
-_DRAWING_S = 3.0
+DRAWING_S = 3.0
 _MOST_SLOWER = 10
 """Seconds that sizes may take, one of them and all together, besides as many times what the task's
 own take."""
@@ -155,7 +155,7 @@ class _Trial:
         self._own = reference.try_axes({})
         own_s = time.perf_counter() - begin
         self._call_s = _CALL_S + _MOST_SLOWER * own_s
-        self._ends = begin + _DRAWING_S + _MOST_SLOWER * own_s
+        self._ends = begin + DRAWING_S + _MOST_SLOWER * own_s
         self._tried = {json.dumps(dict(axes), sort_keys=True)}
         shapes.own_elements = _count_elements(self._own)
         self.refusal = "no other sizes are left"

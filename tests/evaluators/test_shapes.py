@@ -51,7 +51,7 @@ def get_init_inputs():
 @pytest.fixture(autouse=True)
 def draw_patiently(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let no busy host end the trial of sizes."""
-    monkeypatch.setattr("evaluators.references.shapes._DRAWING_S", 600.0)
+    monkeypatch.setattr("evaluators.references.shapes.DRAWING_S", 600.0)
 
 
 def draw(references: Any, task: str, count: int = 3, **axes: Any) -> Shapes:
