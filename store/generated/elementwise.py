@@ -19,7 +19,7 @@ def task(draw: Draw) -> Task:
     """Return a chain of one to three steps."""
     level = draw.choice((1, 2, 2))
     steps = chain.draw_chain(draw, 1 if level == 1 else 2 + draw.integer_below(2), tensors=True)
-    module = Module(inputs=("x", *steps.names("input")), params=steps.names("column"))
+    module = Module(inputs=("x", *steps.inputs), params=steps.params)
     return texts.write_task(
         draw,
         title=f"Elementwise: {steps.title}",
@@ -73,7 +73,7 @@ def _write_c(module: Module, steps: Chain) -> list[TeacherKernel]:
 
 
 def _write_triton(module: Module, steps: Chain) -> list[TeacherKernel]:
-    sizes = (*(["cols=x.shape[1]"] if module.params else []), "total=x.numel()")
+    sizes = (texts.COLS if module.params else {}) | {"total": "x.numel()"}
     source = [
         "i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
         "mask = i < total",
@@ -98,7 +98,7 @@ def _write_triton(module: Module, steps: Chain) -> list[TeacherKernel]:
 def _write_cuda(module: Module, steps: Chain) -> list[TeacherKernel]:
     column = ["const int c = i % cols;"] if module.params else []
     body = [*column, "float v = x[i];", *steps.c, "out[i] = v;"]
-    sizes = (*(["cols=x.shape[1]"] if module.params else []), "n=x.numel()")
+    sizes = (texts.COLS if module.params else {}) | {"n": "x.numel()"}
     program = Program(module, _OUT, sizes)
     one = ["const int i = blockIdx.x * 256 + threadIdx.x;", "if (i >= n) return;", *body]
     four = [

@@ -61,11 +61,11 @@ class _Kind:
     by: _Fold = _SUM
     value: str = "v"
     """What is gathered of a value v, in C."""
-    tvalue: str = "v"
-    """The same in Triton."""
+    tvalue: str = ""
+    """The same in Triton; empty where it is the same text, like `tfinal`."""
     final: str = "a"
     """In C, with n values gathered."""
-    tfinal: str = "a"
+    tfinal: str = ""
 
     @property
     def fold(self) -> str:
@@ -84,14 +84,12 @@ _KINDS = (
         torch="v.mean(dim={d})",
         fast="v.sum(dim={d}).mul_(1.0 / v.shape[{d}])",
         final="a / n",
-        tfinal="a / n",
     ),
     _Kind(
         title="length",
         torch="torch.sqrt((v * v).sum(dim={d}))",
         fast="torch.linalg.vector_norm(v, dim={d})",
         value="v * v",
-        tvalue="v * v",
         final="sqrtf(a)",
         tfinal="tl.sqrt(a)",
     ),
@@ -100,9 +98,7 @@ _KINDS = (
         torch="(v * v).mean(dim={d})",
         fast="torch.linalg.vector_norm(v, dim={d}).square_().mul_(1.0 / v.shape[{d}])",
         value="v * v",
-        tvalue="v * v",
         final="a / n",
-        tfinal="a / n",
     ),
     _Kind(
         title="mean of absolute values",
@@ -111,7 +107,6 @@ _KINDS = (
         value="fabsf(v)",
         tvalue="tl.abs(v)",
         final="a / n",
-        tfinal="a / n",
     ),
     _Kind(
         title="maximum",
@@ -184,8 +179,8 @@ def _describe_row(kind: _Kind) -> Core:
             f"$one out[r] = {final};",
         ),
         triton=(
-            f"a = {kind.by.whole.format(kind.tvalue)}",
-            f"v = {kind.tfinal.replace('/ n', '/ cols')}",
+            f"a = {kind.by.whole.format(kind.tvalue or kind.value)}",
+            f"v = {(kind.tfinal or kind.final).replace('/ n', '/ cols')}",
         ),
         fill=kind.by.fill,
         scalar=True,
@@ -229,7 +224,7 @@ def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKerne
         program.write_c("cpp_threads", about_threads, threads, texts.THREADS, fast),
         program.write_c("wrong_tail", about_wrong, wrong, texts.VECTOR, ("vectorised",)),
     ]
-    program = Program(module, "x.new_empty(x.shape[1])", ("n=x.shape[0]", "cols=x.shape[1]"))
+    program = Program(module, "x.new_empty(x.shape[1])", {"n": "x.shape[0]"} | texts.COLS)
     source = [
         "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
         "mask = c < cols",
@@ -237,8 +232,8 @@ def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKerne
         "for r in range(n):",
         "    v = tl.load(x + r * cols + c, mask, other=0.0)",
         *(f"    {line}" for line in pre.triton),
-        f"    a = {kind.by.triton.format(kind.tvalue)}",
-        f"tl.store(out + c, {kind.tfinal}, mask)",
+        f"    a = {kind.by.triton.format(kind.tvalue or kind.value)}",
+        f"tl.store(out + c, {kind.tfinal or kind.final}, mask)",
     ]
     kernels += [
         program.write_triton(

@@ -44,7 +44,7 @@ def task(draw: Draw) -> Task:
             texts.write_row_loop(module, lines, 1),
             texts.write_row_loop(module, [*pre.inplace(), other, *after], 32),
             *_write_c(Program(module, out, functions=pre.function()), pre, back, reduced),
-            *_write_triton(Program(module, out, ["cols=x.shape[1]"]), pre, back, reduced),
+            *_write_triton(Program(module, out, texts.COLS), pre, back, reduced),
             _write_cuda(module, out, pre, back, reduced),
             texts.write_rounded(module, lines),
             texts.write_torch(

@@ -128,10 +128,7 @@ def _ranges(by: int, beyond: bool) -> tuple[str, str]:
     """Return where a neighbour is added to and where it is, inside or at the other side."""
     if by == 0:
         return ":", ":"
-    low, high = (f":{-by}", f"{by}:") if by > 0 else (f"{-by}:", f":{by}")
-    if not beyond:
-        return low, high
-    return (f"{-by}:", f":{by}") if by > 0 else (f":{-by}", f"{by}:")
+    return (f"{-by}:", f":{by}") if (by > 0) == beyond else (f":{-by}", f"{by}:")
 
 
 def _read_function(stencil: _Stencil, qualifier: str, whole: str) -> str:
@@ -155,15 +152,9 @@ def _guarded_sum(stencil: _Stencil) -> str:
 
 def _direct_sum(stencil: _Stencil) -> str:
     """Return the sum where every neighbour is there; p points at the element."""
-
-    def place(r: int, c: int) -> str:
-        if r:
-            return f"p[{'-' * (r < 0)}{'' if abs(r) == 1 else f'{abs(r)} * '}cols{c:+d}]".replace(
-                "+0]", "]"
-            )
-        return f"p[{c}]"
-
-    return f"float v = {' + '.join(f'{w}f * {place(r, c)}' for r, c, w in stencil.points)};"
+    # No shape has a neighbour that is in another row and another column.
+    terms = (f"{w}f * p[{(c, 'cols', '-cols')[r]}]" for r, c, w in stencil.points)
+    return f"float v = {' + '.join(terms)};"
 
 
 def _write_c(

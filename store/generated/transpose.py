@@ -79,7 +79,7 @@ def task(draw: Draw) -> Task:
 
 def _describe_program(batch: bool, reduced: bool, functions: str = "") -> Program:
     """Return what the kernels have in common; their sizes are those of one matrix."""
-    sizes = [f"{name}=x.shape[{place + batch}]" for place, name in enumerate(("rows", "cols"))]
+    sizes = {"rows": f"x.shape[{int(batch)}]", "cols": f"x.shape[{int(batch) + 1}]"}
     out = "x.new_empty(x.shape[1])" if reduced else "torch.empty_like(y)"
     return Program(_MODULE, out, sizes, functions)
 
@@ -91,10 +91,9 @@ def _write_column_loop(pre: Chain, combine: str, batch: bool, reduced: bool) -> 
         *(f"    {line}" for line in (pre.torch("u") if pre else [])),
         "    v = " + combine.format(v="v" if pre else "u"),
         f"    parts.append(v{'.mean()' * reduced})",
-        f"return torch.stack(parts, {int(batch)})",
     ]
-    about = "A Python loop over the columns of x."
-    return texts.write_body("torch_columns", about, _MODULE, loop, ("python_loop",))
+    about, result = "A Python loop over the columns of x.", f"torch.stack(parts, {int(batch)})"
+    return texts.write_torch("torch_columns", about, _MODULE, loop, ("python_loop",), result)
 
 
 def _write_c(pre: Chain, name: str, batch: bool, reduced: bool) -> list[TeacherKernel]:
@@ -105,7 +104,7 @@ def _write_c(pre: Chain, name: str, batch: bool, reduced: bool) -> list[TeacherK
 
     program = _describe_program(batch, reduced, pre.function())
     if batch:
-        program = replace(program, sizes=["batch=x.shape[0]", *program.sizes])
+        program = replace(program, sizes={"batch": "x.shape[0]", **program.sizes})
 
     def each(source: list[str]) -> list[str]:
         """Repeat for every matrix of a batch."""

@@ -59,7 +59,7 @@ def task(draw: Draw) -> Task:
     program = Program(
         _MODULE,
         "x.new_empty(a.shape[0])" if triangle.reduced else "torch.empty_like(x)",
-        ["n=a.shape[0]"] if vector else ["n=a.shape[0]", "m=x.shape[1]"],
+        {"n": "a.shape[0]"} | ({} if vector else {"m": "x.shape[1]"}),
     )
     return texts.write_task(
         draw,

@@ -11,11 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
 from statistics import NormalDist
-from typing import Literal, TypeAlias
 
 from store.generated.writing.texts import Draw
 
-Operand: TypeAlias = Literal["input", "column"]
 _TRIED = 128
 _LEAST_SPREAD = 0.1
 _LEAST_CHANGE = 0.05
@@ -29,27 +27,28 @@ class Op:
 
     title: str
     torch: str
-    c: str
-    triton: str
+    c: str = ""
+    """The same in C; empty where it is the same text, like `triton`."""
+    triton: str = ""
     value: Callable[[float, float, float], float]
     """The same in Python, of v, k and a."""
     inplace: str = ""
     """A statement that changes the tensor {v}; empty where there is none."""
     constant: tuple[float, float] | None = None
-    operand: Operand | None = None
+    tensor: str = ""
+    """Name of the other tensor: y is a second input, others are parameters of the columns."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """An operation with its constant, and the name of the other tensor."""
+    """An operation with its constant."""
 
     op: Op
     k: float = 0.0
-    name: str = ""
 
-    def fill(self, text: str, v: str, a: str = "") -> str:
+    def fill(self, text: str, v: str, a: str = "", suffix: str = "") -> str:
         """Return a text of the operation with its variables filled in."""
-        return text.format(v=v, k=f"{self.k:.2f}", a=a)
+        return (text or self.op.torch).format(v=v, k=f"{self.k:.2f}{suffix}", a=a)
 
 
 @dataclass(frozen=True)
@@ -66,9 +65,15 @@ class Chain:
         """The names of the steps in one line, such as "scale, GELU"."""
         return ", ".join(step.op.title for step in self.steps)
 
-    def names(self, operand: Operand) -> tuple[str, ...]:
-        """Return the names of the second inputs, or of the parameters, in order of use."""
-        return tuple(step.name for step in self.steps if step.op.operand == operand)
+    @property
+    def inputs(self) -> tuple[str, ...]:
+        """The names of second inputs."""
+        return tuple(step.op.tensor for step in self.steps if step.op.tensor == "y")
+
+    @property
+    def params(self) -> tuple[str, ...]:
+        """The names of parameters, in order of use."""
+        return tuple(one for step in self.steps if (one := step.op.tensor) not in ("", "y"))
 
     def torch(self, start: str = "x") -> list[str]:
         """Return statements that leave the chain of `start` in v, each in a tensor of its own."""
@@ -81,7 +86,7 @@ class Chain:
     def _torch(self, start: str, *, inplace: bool) -> list[str]:
         lines: list[str] = []
         for step in self.steps:
-            operand = f"self.{step.name}" if step.op.operand == "column" else step.name
+            operand = f"self.{step.op.tensor}" if step.op.tensor in self.params else step.op.tensor
             if lines and inplace and step.op.inplace:
                 lines.append(step.fill(step.op.inplace, "v", operand))
             else:
@@ -93,8 +98,8 @@ class Chain:
         """C statements on a float v, at element i in column c."""
         lines: list[str] = []
         for step in self.steps:
-            operand = f"{step.name}[{'c' if step.op.operand == 'column' else 'i'}]"
-            lines.append(f"v = {step.fill(step.op.c, 'v', operand)};")
+            operand = f"{step.op.tensor}[{'c' if step.op.tensor in self.params else 'i'}]"
+            lines.append(f"v = {step.fill(step.op.c, 'v', operand, 'f')};")
         return lines
 
     @property
@@ -102,8 +107,8 @@ class Chain:
         """Triton statements on a block v, at offsets i under a mask."""
         lines: list[str] = []
         for step in self.steps:
-            offsets = "i % cols" if step.op.operand == "column" else "i"
-            operand = f"tl.load({step.name} + {offsets}, mask)"
+            offsets = "i % cols" if step.op.tensor in self.params else "i"
+            operand = f"tl.load({step.op.tensor} + {offsets}, mask)"
             lines.append("v = " + step.fill(step.op.triton, "v", operand))
         return lines
 
@@ -121,17 +126,17 @@ def _sigmoid(v: float) -> float:
 
 # fmt: off
 _PLAIN: tuple[Op, ...] = (
-    Op(title="scale", torch="{v} * {k}", inplace="{v}.mul_({k})", c="{v} * {k}f",
-       triton="{v} * {k}", constant=(0.25, 2.5), value=lambda v, k, a: v * k),
-    Op(title="shift", torch="{v} + {k}", inplace="{v}.add_({k})", c="{v} + {k}f",
-       triton="{v} + {k}", constant=(0.2, 1.5), value=lambda v, k, a: v + k),
-    Op(title="drop", torch="{v} - {k}", inplace="{v}.sub_({k})", c="{v} - {k}f",
-       triton="{v} - {k}", constant=(0.2, 1.5), value=lambda v, k, a: v - k),
+    Op(title="scale", torch="{v} * {k}", inplace="{v}.mul_({k})",
+       constant=(0.25, 2.5), value=lambda v, k, a: v * k),
+    Op(title="shift", torch="{v} + {k}", inplace="{v}.add_({k})",
+       constant=(0.2, 1.5), value=lambda v, k, a: v + k),
+    Op(title="drop", torch="{v} - {k}", inplace="{v}.sub_({k})",
+       constant=(0.2, 1.5), value=lambda v, k, a: v - k),
     Op(title="ReLU", torch="torch.relu({v})", inplace="{v}.relu_()",
        c="{v} > 0.0f ? {v} : 0.0f", triton="tl.maximum({v}, 0.0)",
        value=lambda v, k, a: max(v, 0.0)),
     Op(title="leaky ReLU", torch="F.leaky_relu({v}, {k})", inplace="F.leaky_relu_({v}, {k})",
-       c="{v} > 0.0f ? {v} : {v} * {k}f", triton="tl.where({v} > 0, {v}, {v} * {k})",
+       c="{v} > 0.0f ? {v} : {v} * {k}", triton="tl.where({v} > 0, {v}, {v} * {k})",
        constant=(0.05, 0.4), value=lambda v, k, a: v if v > 0 else v * k),
     Op(title="sigmoid", torch="torch.sigmoid({v})", inplace="{v}.sigmoid_()",
        c="1.0f / (1.0f + expf(-{v}))", triton="tl.sigmoid({v})",
@@ -149,18 +154,17 @@ _PLAIN: tuple[Op, ...] = (
        c="({v} > 0.0f ? {v} : 0.0f) + log1pf(expf(-fabsf({v})))",
        triton="tl.maximum({v}, 0.0) + tl.log(1.0 + tl.exp(-tl.abs({v})))",
        value=lambda v, k, a: max(v, 0.0) + math.log1p(math.exp(-abs(v)))),
-    Op(title="square", torch="{v} * {v}", inplace="{v}.square_()", c="{v} * {v}",
-       triton="{v} * {v}", value=lambda v, k, a: v * v),
+    Op(title="square", torch="{v} * {v}", inplace="{v}.square_()", value=lambda v, k, a: v * v),
     Op(title="absolute value", torch="torch.abs({v})", inplace="{v}.abs_()", c="fabsf({v})",
        triton="tl.abs({v})", value=lambda v, k, a: abs(v)),
     Op(title="cut", torch="torch.clamp({v}, -{k}, {k})", inplace="{v}.clamp_(-{k}, {k})",
-       c="{v} < -{k}f ? -{k}f : {v} > {k}f ? {k}f : {v}",
+       c="{v} < -{k} ? -{k} : {v} > {k} ? {k} : {v}",
        triton="tl.minimum(tl.maximum({v}, -{k}), {k})", constant=(0.5, 1.5),
        value=lambda v, k, a: min(max(v, -k), k)),
     Op(title="softsign", torch="F.softsign({v})", c="{v} / (1.0f + fabsf({v}))",
        triton="{v} / (1.0 + tl.abs({v}))", value=lambda v, k, a: v / (1 + abs(v))),
     Op(title="root", torch="torch.sqrt(torch.abs({v}) + {k})",
-       inplace="{v}.abs_().add_({k}).sqrt_()", c="sqrtf(fabsf({v}) + {k}f)",
+       inplace="{v}.abs_().add_({k}).sqrt_()", c="sqrtf(fabsf({v}) + {k})",
        triton="tl.sqrt(tl.abs({v}) + {k})", constant=(0.1, 1.0),
        value=lambda v, k, a: math.sqrt(abs(v) + k)),
     Op(title="decay", torch="torch.exp(-torch.abs({v}))", inplace="{v}.abs_().neg_().exp_()",
@@ -170,9 +174,8 @@ _PLAIN: tuple[Op, ...] = (
        c="expf(-{v} * {v})", triton="tl.exp(-{v} * {v})",
        value=lambda v, k, a: math.exp(-v * v)),
     Op(title="inverse", torch="1.0 / ({v} * {v} + {k})",
-       inplace="{v}.square_().add_({k}).reciprocal_()", c="1.0f / ({v} * {v} + {k}f)",
-       triton="1.0 / ({v} * {v} + {k})", constant=(0.5, 2.0),
-       value=lambda v, k, a: 1 / (v * v + k)),
+       inplace="{v}.square_().add_({k}).reciprocal_()", c="1.0f / ({v} * {v} + {k})",
+       constant=(0.5, 2.0), value=lambda v, k, a: 1 / (v * v + k)),
     Op(title="ELU", torch="F.elu({v})", inplace="F.elu({v}, inplace=True)",
        c="{v} > 0.0f ? {v} : expm1f({v})", triton="tl.where({v} > 0, {v}, tl.exp({v}) - 1.0)",
        value=lambda v, k, a: v if v > 0 else math.expm1(v)),
@@ -189,18 +192,18 @@ _PLAIN: tuple[Op, ...] = (
        value=lambda v, k, a: math.log1p(abs(v))),
 )
 _WITH_TENSOR: tuple[Op, ...] = (
-    Op(title="sum", torch="{v} + {a}", inplace="{v}.add_({a})", c="{v} + {a}",
-       triton="{v} + {a}", operand="input", value=lambda v, k, a: v + a),
-    Op(title="difference", torch="{v} - {a}", inplace="{v}.sub_({a})", c="{v} - {a}",
-       triton="{v} - {a}", operand="input", value=lambda v, k, a: v - a),
-    Op(title="product", torch="{v} * {a}", inplace="{v}.mul_({a})", c="{v} * {a}",
-       triton="{v} * {a}", operand="input", value=lambda v, k, a: v * a),
+    Op(title="sum", torch="{v} + {a}", inplace="{v}.add_({a})",
+       tensor="y", value=lambda v, k, a: v + a),
+    Op(title="difference", torch="{v} - {a}", inplace="{v}.sub_({a})",
+       tensor="y", value=lambda v, k, a: v - a),
+    Op(title="product", torch="{v} * {a}", inplace="{v}.mul_({a})",
+       tensor="y", value=lambda v, k, a: v * a),
     Op(title="maximum", torch="torch.maximum({v}, {a})", c="{v} > {a} ? {v} : {a}",
-       triton="tl.maximum({v}, {a})", operand="input", value=lambda v, k, a: max(v, a)),
-    Op(title="column scale", torch="{v} * {a}", inplace="{v}.mul_({a})", c="{v} * {a}",
-       triton="{v} * {a}", operand="column", value=lambda v, k, a: v * a),
-    Op(title="column bias", torch="{v} + {a}", inplace="{v}.add_({a})", c="{v} + {a}",
-       triton="{v} + {a}", operand="column", value=lambda v, k, a: v + a),
+       triton="tl.maximum({v}, {a})", tensor="y", value=lambda v, k, a: max(v, a)),
+    Op(title="column scale", tensor="scale", torch="{v} * {a}", inplace="{v}.mul_({a})",
+       value=lambda v, k, a: v * a),
+    Op(title="column bias", tensor="bias", torch="{v} + {a}", inplace="{v}.add_({a})",
+       value=lambda v, k, a: v + a),
 )
 # fmt: on
 # Operations after a product of matrices, which work for values of any size.
@@ -210,10 +213,6 @@ CHEAP = (
     "scale", "shift", "drop", "ReLU", "leaky ReLU", "square", "absolute value", "cut", "softsign",
     "root", "inverse",
 )  # fmt: skip
-_NAMES = {op.title: "y" for op in _WITH_TENSOR if op.operand == "input"} | {
-    "column scale": "scale",
-    "column bias": "bias",
-}
 
 
 def draw_chain(
@@ -236,8 +235,8 @@ def draw_chain(
         for _ in range(count):
             op = draw.choice(known)
             k = draw.number(*op.constant) if op.constant else 0.0
-            steps.append(Step(op=op, k=k, name=_NAMES.get(op.title, "")))
-        names = [step.name for step in steps if step.name]
+            steps.append(Step(op=op, k=k))
+        names = [step.op.tensor for step in steps if step.op.tensor]
         if len(names) == len(set(names)) and _is_lively(steps, most):
             return Chain(tuple(steps))
 
@@ -261,7 +260,7 @@ def _answers(steps: Sequence[Step]) -> list[float]:
     answers: list[float] = []
     for v, others in _samples():
         for step in steps:
-            v = step.op.value(v, step.k, others.get(step.name, 0.0))
+            v = step.op.value(v, step.k, others.get(step.op.tensor, 0.0))
             if abs(v) > 200:
                 return [math.inf, -math.inf]
         answers.append(v)

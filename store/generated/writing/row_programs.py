@@ -58,7 +58,6 @@ _BY_SHUFFLES = """__device__ float {kind}_all(float v) {{
   return v;
 }}
 """
-_COLUMNS = ("cols=x.shape[1]",)
 
 
 def write_task(
@@ -117,7 +116,7 @@ def write_kernels(
     about = "One Triton program a row, which is read once"
     return [
         *_write_c(module, pre, core, post, out),
-        *Program(module, out, _COLUMNS).write_triton_rows(
+        *Program(module, out, texts.COLS).write_triton_rows(
             about, triton, (1, 4, 8), ("fusion", "row_in_registers")
         ),
         *_write_cuda(module, pre, core, post, out),
@@ -175,7 +174,7 @@ def _write_cuda(
     in_block = "".join(_IN_SHARED_MEMORY.format(kind=one, combine=_COMBINE[one]) for one in used)
     in_warp = "".join(_BY_SHUFFLES.format(kind=one, step=_SHUFFLE[one]) for one in used)
     return [
-        Program(module, out, _COLUMNS, functions + in_block).write_cuda(
+        Program(module, out, texts.COLS, functions + in_block).write_cuda(
             "cuda_block",
             "CUDA, a block of threads a row, combined in shared memory.",
             ["const int r = blockIdx.x, t = threadIdx.x, T = 256;", *body],

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ast
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias, TypeVar
 
 _T = TypeVar("_T")
@@ -136,12 +137,7 @@ def describe_reference(
         else f"The reference is {count} PyTorch operations one after another, each of which reads "
         "its operands from memory and writes a new tensor."
     )
-    numbers = 0
-    for shape in shapes:
-        size = 1
-        for name in shape.split(", "):
-            size *= sizes[name]
-        numbers += size
+    numbers = sum(math.prod(sizes[name] for name in shape.split(", ")) for shape in shapes)
     inputs = "input takes" if len(shapes) == 1 else "inputs take"
     row_kb = f"{4 * sizes.get('COLS', 0) / 1000:.1f}"
     return f"{made} Its {inputs} {4 * numbers / 1000:,.0f} kB. {bound.format(row_kb=row_kb)}"
@@ -181,8 +177,8 @@ PLAIN = "-O1"
 """What a first try is compiled with: no vectors."""
 VECTOR = "-O3 -march=native -ffast-math"
 THREADS = f"{VECTOR} -fopenmp"
-ROWS_COLS = ("rows=x.shape[0]", "cols=x.shape[1]")
-"""The whole numbers of a kernel over a matrix x."""
+COLS = {"cols": "x.shape[1]"}
+"""Whole numbers of a kernel, of which it needs only the length of a row."""
 PRAGMA = "#pragma omp parallel for num_threads(threads)"
 WARP_GRID = "(x.shape[0] + 7) // 8, 1, 1"
 """The grid of a CUDA kernel that gives a row to each of the 8 warps of a block."""
@@ -300,15 +296,9 @@ def write_torch(
     module: Module,
     lines: Sequence[str],
     techniques: tuple[str, ...] = (),
+    result: str = "v",
 ) -> TeacherKernel:
-    """Return a kernel in PyTorch operations, whose statements leave the answer in v."""
-    return write_body(variant, about, module, [*lines, "return v"], techniques)
-
-
-def write_body(
-    variant: str, about: str, module: Module, lines: Sequence[str], techniques: tuple[str, ...]
-) -> TeacherKernel:
-    """Return a kernel in PyTorch operations, from all statements of `forward`."""
+    """Return a kernel in PyTorch operations; after its statements, the answer is `result`."""
     code = f'''"""{about}"""
 
 import torch
@@ -316,7 +306,7 @@ import torch.nn as nn
 {_import_functional(lines)}
 
 class ModelNew(nn.Module):
-{module.write_methods(lines)}
+{module.write_methods([*lines, f"return {result}"])}
 '''
     return TeacherKernel(variant, code, about, "torch", techniques)
 
@@ -339,21 +329,18 @@ def write_row_loop(module: Module, lines: Sequence[str], rows: int) -> TeacherKe
         "parts = []",
         f"for {', '.join(module.inputs)} in {source}:",
         *(f"    {line}" for line in [*lines, "parts.append(v)"]),
-        "return torch.cat(parts)",
     ]
-    return write_body(f"torch_rows_{rows}", about, module, body, (technique,))
+    name, result = f"torch_rows_{rows}", "torch.cat(parts)"
+    return write_torch(name, about, module, body, (technique,), result)
 
 
 def write_rounded(module: Module, lines: Sequence[str]) -> TeacherKernel:
     """Return the reference on inputs that are rounded to bfloat16, which is wrong."""
     about = "PyTorch operations on inputs in bfloat16."
-    rounded = [f"{name} = {name}.bfloat16()" for name in module.inputs]
-    for line in lines:
-        for name in module.params:
-            line = line.replace(f"self.{name}", f"self.{name}.bfloat16()")
-        rounded.append(line)
-    rounded.append("return v.float()")
-    return write_body("wrong_bfloat16", about, module, rounded, ("low_precision",))
+    text = "\n".join([*(f"{name} = {name}.bfloat16()" for name in module.inputs), *lines])
+    for name in module.params:
+        text = text.replace(f"self.{name}", f"self.{name}.bfloat16()")
+    return write_torch("wrong_bfloat16", about, module, [text], ("low_precision",), "v.float()")
 
 
 @dataclass(frozen=True)
@@ -367,8 +354,8 @@ class Program:
     module: Module
     out: str
     """Expression that makes the output."""
-    sizes: Sequence[str] = ROWS_COLS
-    """Name and expression of each whole number; in CUDA they fit 32 bits."""
+    sizes: Mapping[str, str] = field(default_factory=lambda: {"rows": "x.shape[0]"} | COLS)
+    """Expression of each whole number by its name; in CUDA they fit 32 bits."""
     functions: str = ""
     """Functions that the body calls."""
     knobs: str = ""
@@ -386,9 +373,9 @@ class Program:
 
         Where they are THREADS, `threads` is the last whole number.
         """
-        sizes = self._split_sizes()
+        sizes = self.sizes
         if flags == THREADS:
-            sizes.append(("threads", "torch.get_num_threads()"))
+            sizes = {**sizes, "threads": "torch.get_num_threads()"}
             techniques = (*techniques, "threads")
         tensors = self._name_tensors()
         addresses = (
@@ -396,7 +383,7 @@ class Program:
             if len(tensors) < 3 or self.knobs
             else f"*(t.data_ptr() for t in ({', '.join(tensors)}))"
         )
-        call = f"RUN({', '.join([addresses, *(value for _, value in sizes)])})"
+        call = f"RUN({', '.join([addresses, *sizes.values()])})"
         calls_maths = bool(self.knobs) or "f(" in self.functions + "\n".join(source)
         maths = "#include <math.h>\n" * calls_maths
         command = f'{"f" * bool(self.knobs)}"gcc {flags} -shared -fPIC -x c - -lm -o"'
@@ -462,10 +449,9 @@ class ModelNew(nn.Module):
 
         4 warps are Triton's own default. The answer is `result`.
         """
-        sizes = self._split_sizes()
-        parameters = [*self.module.inputs, *self.module.params, "out", *(name for name, _ in sizes)]
+        parameters = [*self.module.inputs, *self.module.params, "out", *self.sizes]
         parameters += [f"{name}: tl.constexpr" for name in constants]
-        arguments = [*self._name_tensors(), *(value for _, value in sizes)]
+        arguments = [*self._name_tensors(), *self.sizes.values()]
         arguments += [f"{name}={value}" for name, value in constants.items()]
         arguments += [f"num_warps={warps}"] * (warps != 4)
         code = f'''"""{about}"""
@@ -515,8 +501,7 @@ class ModelNew(nn.Module):
         defines: str = "",
     ) -> TeacherKernel:
         """Return a kernel in CUDA C++ that NVRTC compiles when the module is constructed."""
-        sizes = self._split_sizes()
-        arguments = ", ".join([*self._name_tensors(), *(value for _, value in sizes)])
+        arguments = ", ".join([*self._name_tensors(), *self.sizes.values()])
         call = f"self.run(grid=({grid}), block=({block}), args=[{arguments}])"
         init = 'self.run = torch.cuda._compile_kernel(SOURCE, "run")'
         code = f'''"""{about}"""
@@ -525,7 +510,7 @@ import torch
 import torch.nn as nn
 {self._state_knobs()}
 SOURCE = {defines}r"""
-{self.functions}extern "C" __global__ void run({self._declare("int", sizes)}) {{
+{self.functions}extern "C" __global__ void run({self._declare("int", self.sizes)}) {{
 {indent(source, 2)}
 }}
 """
@@ -539,17 +524,14 @@ class ModelNew(nn.Module):
     def _state_knobs(self) -> str:
         return f"\n{self.knobs}\n" if self.knobs else ""
 
-    def _split_sizes(self) -> list[tuple[str, str]]:
-        return [(name, value) for name, _, value in (size.partition("=") for size in self.sizes)]
-
     def _name_tensors(self) -> list[str]:
         """Return the tensors and `out` as the forward method names them."""
         return [*self.module.inputs, *(f"self.{name}" for name in self.module.params), "out"]
 
-    def _declare(self, whole: str, sizes: Sequence[tuple[str, str]]) -> str:
+    def _declare(self, whole: str, sizes: Iterable[str]) -> str:
         tensors = (*self.module.inputs, *self.module.params)
         pointers = [*(f"const float* {name}" for name in tensors), "float* out"]
-        return ", ".join([*pointers, *(f"{whole} {name}" for name, _ in sizes)])
+        return ", ".join([*pointers, *(f"{whole} {name}" for name in sizes)])
 
     def _write_methods(self, call: str, result: str = "out", *init: str) -> str:
         inputs = self.module.inputs
