@@ -27,7 +27,6 @@ _ESCAPED_CATEGORIES = frozenset(("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Zs")
 _INVISIBLE = frozenset(
     (0x034F, 0x115F, 0x1160, 0x17B4, 0x17B5, 0x180B, 0x180C, 0x180D, 0x180F, 0x3164, 0xFFA0)
 ) | frozenset((*range(0xFE00, 0xFE10), *range(0xE0100, 0xE01F0)))
-_SHORT = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}
 
 
 def escape_terminal(text: str) -> str:
@@ -141,18 +140,9 @@ def _spell_infinite(value: Any) -> Any:
 
 @lru_cache(maxsize=4096)
 def _escape_char(char: str) -> str:
-    code = ord(char)
-    if unicodedata.category(char) not in _ESCAPED_CATEGORIES and code not in _INVISIBLE:
-        return char
-    if char in _SHORT:
-        return _SHORT[char]
-    return (
-        f"\\x{code:02x}"
-        if code < 0x100
-        else f"\\u{code:04x}"
-        if code < 0x10000
-        else f"\\U{code:08x}"
-    )
+    if unicodedata.category(char) in _ESCAPED_CATEGORIES or ord(char) in _INVISIBLE:
+        return char.encode("unicode_escape").decode()
+    return char
 
 
 def fold(line: str, width: int | None) -> list[str]:

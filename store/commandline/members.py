@@ -15,12 +15,11 @@ import shlex
 import sys
 import traceback
 import typing
-from ast import literal_eval
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import MISSING, dataclass, fields, is_dataclass
 from pathlib import Path
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias, cast
 
 from cyclopts import App, CycloptsError, Parameter
 from cyclopts.exceptions import (
@@ -35,15 +34,16 @@ from store.commandline import echo, interrupts
 from store.errors import FlywheelError, UnknownName, UsageError
 
 if TYPE_CHECKING:
-    from cyclopts.help import HelpEntry, HelpPanel
+    from cyclopts.help import HelpPanel
     from rich.console import Console, ConsoleOptions
 
 
 Format: TypeAlias = Literal["table", "json", "csv"]
-PageFormat: TypeAlias = Literal["table", "json"]
-"""Formats of a result that is more than one table."""
 ListFormat: TypeAlias = Annotated[Format, Parameter(help="Format of the list.")]
-ResultFormat: TypeAlias = Annotated[PageFormat, Parameter(help="Format of the result.")]
+ResultFormat: TypeAlias = Annotated[
+    Literal["table", "json"], Parameter(help="Format of the result.")
+]
+"""Formats of a result that is more than one table."""
 Count: TypeAlias = Annotated[int, Parameter(validator=Number(gte=1, lt=2**31))]
 """A number of things, at least one."""
 Positive: TypeAlias = Annotated[float, Parameter(validator=Number(gt=0, lt=math.inf))]
@@ -418,7 +418,6 @@ _SHARED = (
     "and --quiet, before or after its name."
 )
 _HEADING = re.compile(r"^([ ]*Examples?):[ ]*$", re.MULTILINE)
-_HIDDEN_DEFAULTS = ("False", "None", "()", "[]", '""')
 
 
 class HelpFormatter:
@@ -428,8 +427,12 @@ class HelpFormatter:
         """Print one panel of commands or parameters."""
         from cyclopts.help import DefaultFormatter
 
-        panel = panel.copy(entries=[_readable(entry) for entry in panel.entries])
-        DefaultFormatter()(console, options, panel)
+        texts = (" ".join(_read_plain_text(one.description).split()) for one in panel.entries)
+        entries = [
+            entry.copy(description=echo.name_commands(text))
+            for entry, text in zip(panel.entries, texts, strict=True)
+        ]
+        DefaultFormatter()(console, options, panel.copy(entries=entries))
 
     def render_usage(self, console: Console, options: ConsoleOptions, usage: Any) -> None:
         """Print the usage line."""
@@ -464,7 +467,7 @@ class CommandApp(App):
             "help_format": "plaintext",
             "help_formatter": HelpFormatter(),
             # No --empty-NAME options.
-            "default_parameter": Parameter(negative_iterable=()),
+            "default_parameter": Parameter(negative_iterable=(), show_default=_show_default),
             # `members.run` reports interrupts.
             "suppress_keyboard_interrupt": False,
         }
@@ -526,22 +529,13 @@ def _join_paragraphs(text: str) -> list[str]:
     return [re.sub("::$", ":", line) for line in lines]
 
 
-def _readable(entry: HelpEntry) -> HelpEntry:
-    text = echo.name_commands(" ".join(_read_plain_text(entry.description).split()))
-    return entry.copy(description=text, default=_default(entry.default))
-
-
-def _default(shown: str | None) -> str | None:
+def _show_default(value: Any) -> str | None:
     """Return how a default is printed; None where nothing is to be said.
 
-    >>> _default("('a', 'b')"), _default("()"), _default("False"), _default("2.5")
+    >>> _show_default(("a", "b")), _show_default(()), _show_default(False), _show_default(2.5)
     ('a b', None, None, '2.5')
     """
-    if shown is None or shown in _HIDDEN_DEFAULTS:
+    if value is False or value is None:
         return None
-    if not shown.startswith(("(", "[")):
-        return shown
-    try:
-        return " ".join(map(str, literal_eval(shown)))
-    except (ValueError, SyntaxError):
-        return shown
+    listed = cast("Sequence[object]", value) if isinstance(value, tuple | list) else [value]
+    return " ".join(map(str, listed)) or None
