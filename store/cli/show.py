@@ -45,8 +45,7 @@ def print_page(page: Page | Ancestry, form: str) -> None:
         about = page.row
         if page.kind == "run":
             about = about | {"config": json.loads(about["config"])}
-        tables = {title.lower(): list_rows(rows) for title, rows in page.sections.items()}
-        echo.print_json(about | tables)
+        echo.print_json(about | page.list_sections())
     elif page.kind == "task":
         from rich.text import Text
 

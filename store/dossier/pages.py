@@ -6,9 +6,9 @@ import platform
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+from store.commandline.display import list_rows
 from store.errors import FIRST_ROWS, UnknownName
 from store.lake.sql_files import read_sql
 
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
     from store.lake.reader import Lake
 
 
-TASKS = Path(__file__).parent / "sql" / "names" / "tasks.sql"
-KERNELS = Path(__file__).parent / "sql" / "names" / "kernels.sql"
 MOST_IDS = 6
 """Number of ids that choose_id needs to see: it lists all but the last one."""
 _SHORT_NAME = re.compile(r"((?:.*/)?)[lL](\d+)-(\d+)", re.DOTALL)
@@ -152,9 +150,14 @@ def find_kernel(
     lake: Lake, wanted: str, kind: str = "kernel", hint: str = _HOW_TO_NAME_KERNELS
 ) -> str:
     """Return the one kernel id that begins with a text; raises UnknownName."""
+    return choose_id(kind, wanted, list_kernels(lake, wanted), hint)
+
+
+def list_kernels(lake: Lake, wanted: str) -> list[str]:
+    """Return the first kernel ids that begin with a text."""
     start = expand_name(wanted).lower()
     rows = lake.run(read_sql(__file__, "names/kernels"), {"start": start}).rows()
-    return choose_id(kind, wanted, [row["kernel_id"] for row in rows], hint)
+    return [str(row["kernel_id"]) for row in rows]
 
 
 def list_runs(lake: Lake, wanted: str) -> list[str]:
@@ -276,6 +279,10 @@ class Page:
     and what its lease says."""
     sections: dict[str, pa.Table]
 
+    def list_sections(self) -> dict[str, list[dict[str, Any]]]:
+        """Return the rows of each section, by its title in small letters."""
+        return {title.lower(): list_rows(rows) for title, rows in self.sections.items()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Ancestry:
@@ -294,13 +301,11 @@ def read_page(lake: Lake, wanted: str) -> Page:
     """
     kinds = "task, kernel or run"
     names = read_task_names(lake, wanted)
-    start = expand_name(wanted).lower()
-    is_start = _START_OF_ID.fullmatch(start)
+    is_start = _START_OF_ID.fullmatch(expand_name(wanted).lower())
     runs = [] if names.match(wanted) else list_runs(lake, wanted)
     if names.match(wanted) or not (runs or is_start):
         return _read_page(lake, "task", names.find(wanted, kinds, _HOW_TO_SHOW))
-    found = lake.run(KERNELS.read_text("utf-8"), {"start": start}).rows() if is_start else []
-    kernels = [str(row["kernel_id"]) for row in found]
+    kernels = list_kernels(lake, wanted) if is_start else []
     chosen = choose_id(kinds, wanted, [*kernels, *runs], _HOW_TO_SHOW)
     if chosen in kernels:
         return read_kernel_page(lake, chosen)

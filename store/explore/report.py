@@ -19,7 +19,7 @@ from store.dossier.pages import find_run
 from store.errors import FlywheelError
 from store.explore.page import answers, charts, texts
 from store.explore.page.model import SQL, Row, Told, bind_question, group_rows
-from store.explore.page.render import get_environment, read_style
+from store.explore.page.render import get_environment, read_style, render_template
 from store.explore.page.tables import build_address, format_value
 from store.lake import exclusions
 from store.receipts.receipt import make_receipt, write_receipt
@@ -161,8 +161,7 @@ def write_report(report: Report, out: Path) -> int:
 
     own = (Path(__file__).parent / "static" / "report.css").read_text("utf-8")
     sheets = [style, read_style("parts"), texts.read_code_style(), own]
-    template = get_environment().get_template("report.html.jinja")
-    html = template.render(page=report, style=Markup("\n".join(sheets)))
+    html = render_template("report", page=report, style=Markup("\n".join(sheets)))
     (out / "report.html").write_text(html, "utf-8", newline="\n")
 
     template = get_environment(autoescape=False).get_template("report.md.jinja")

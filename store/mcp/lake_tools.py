@@ -123,18 +123,23 @@ class Reply:
         return encode_json(envelope, indent=None)
 
 
-def slice_code(code: str, offset: int) -> tuple[str, list[str]]:
-    """Return a part of a long code from an offset, and the notes for `Reply.truncated`.
+def show_code(snapshot: int, data: Mapping[str, Any], offset: int) -> Reply:
+    """Return the reply of data whose `code` may be long: it has a part of it from an offset.
 
     Raises UsageError: the offset is outside of the code.
     """
+    code: str = data["code"]
     if not 0 <= offset <= len(code):
         raise UsageError(f"offset {offset} is outside of the code", f"Give 0 to {len(code)}.")
     end = min(len(code), offset + CODE_CHARS)
-    if offset == 0 and end == len(code):
-        return code, []
     more = "" if end == len(code) else f"; read on with offset={end}"
-    return code[offset:end], [f"code: characters {offset} to {end} of {len(code)}{more}"]
+    notes = [f"code: characters {offset} to {end} of {len(code)}{more}"]
+    return Reply(
+        snapshot=snapshot,
+        data={**data, "code": code[offset:end]},
+        truncated=notes if offset or more else (),
+        whole=("code",),
+    )
 
 
 def encode_error(error: FlywheelError) -> str:

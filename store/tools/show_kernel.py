@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from store.commandline.display import list_rows
 from store.dossier.pages import read_kernel_page
-from store.lake.reader import Lake
-from store.mcp.lake_tools import LakeTools, Reply, slice_code
+from store.mcp.lake_tools import LakeTools, Reply, show_code
 
 READS_ONLY = True
 
@@ -22,12 +18,5 @@ async def run(lake_tools: LakeTools, kernel: str, at: str | None = None, offset:
     """
     snapshot = await lake_tools.resolve(at)
 
-    def read(lake: Lake) -> tuple[dict[str, Any], dict[str, Any]]:
-        page = read_kernel_page(lake, kernel)
-        return page.row, {name.lower(): list_rows(t) for name, t in page.sections.items()}
-
-    row, sections = await lake_tools.read(snapshot, read)
-    part, notes = slice_code(row.pop("code"), offset)
-    return Reply(
-        snapshot=snapshot, data=row | {"code": part} | sections, truncated=notes, whole=("code",)
-    )
+    page = await lake_tools.read(snapshot, lambda lake: read_kernel_page(lake, kernel))
+    return show_code(snapshot, page.row | page.list_sections(), offset)

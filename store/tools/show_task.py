@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from store.commandline.display import list_rows
 from store.dossier.pages import read_task_page
 from store.lake.reader import Lake
 from store.lake.sql_files import read_sql
-from store.mcp.lake_tools import LakeTools, Reply, slice_code
+from store.mcp.lake_tools import LakeTools, Reply, show_code
 
 READS_ONLY = True
 
@@ -26,15 +25,10 @@ async def run(lake_tools: LakeTools, task: str, at: str | None = None, offset: i
     """
     snapshot = await lake_tools.resolve(at)
 
-    def read(lake: Lake) -> tuple[dict[str, Any], str]:
+    def read(lake: Lake) -> dict[str, Any]:
         page = read_task_page(lake, task)
         parameters = {"task_id": page.row["task_id"]}
-        about = lake.run(read_sql(__file__, "task"), parameters).one()
-        assert about is not None
         workloads = lake.run(read_sql(__file__, "workloads"), parameters).rows()
-        sections = {title.lower(): list_rows(rows) for title, rows in page.sections.items()}
-        return page.row | {"workloads": workloads} | sections, about["code"]
+        return page.row | {"workloads": workloads} | page.list_sections()
 
-    data, code = await lake_tools.read(snapshot, read)
-    part, notes = slice_code(code, offset)
-    return Reply(snapshot=snapshot, data=data | {"code": part}, truncated=notes, whole=("code",))
+    return show_code(snapshot, await lake_tools.read(snapshot, read), offset)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 
 from store.commandline.display import list_rows
 from store.errors import FlywheelError, UnknownName
@@ -22,7 +22,9 @@ if TYPE_CHECKING:
     from starlette.requests import Request
 
     from store.explore.server.readers import Readers
+    from store.lake.reader import Lake
 
+T = TypeVar("T")
 Row: TypeAlias = dict[str, Any]
 Value: TypeAlias = "str | int | float | None"
 Told: TypeAlias = tuple[str, str]
@@ -273,9 +275,9 @@ class View:
         """Return the number of another snapshot; None is the view's. Raises SnapshotNotFound."""
         return self.snapshot if at is None else await self._reader.resolve(at)
 
-    async def find_run_state(self, run: Row) -> str:
-        """Return what became of a run; an open one still runs, or was killed."""
-        return await self._reader.find_run_state(run)
+    async def read(self, work: Callable[[Lake], T]) -> T:
+        """Return what a function reads from the lake at the view's snapshot."""
+        return await self._reader.read(self.snapshot, work)
 
     def choose_tab(self, *names: str) -> str:
         """Return the tab of the view; the first one is the default."""
@@ -349,10 +351,9 @@ async def list_choices(view: View, *names: str) -> list[Choice]:
 
     The names are suite, level, device, baseline, policy, family, class, clock and precision.
     """
-    files = {"policy": "policies", "class": "classes", "family": "families"}
 
     async def make_choice(name: str) -> Choice:
-        rows = await view.rows(f"choices/{files.get(name, f'{name}s')}")
+        rows = await view.rows(f"choices/{name}")
         options = [str(next(iter(row.values()))) for row in rows]
         return Choice(name=name, label=heading(name).capitalize(), options=options)
 

@@ -9,8 +9,8 @@ from datetime import date, datetime
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote, urlencode
 
-from store.commandline.escape import escape_terminal, escape_text
-from store.explore.page.texts import NOTHING, SPACE, TIMES
+from store.commandline.escape import escape_terminal
+from store.explore.page.texts import NOTHING, SPACE, TIMES, make_label
 
 if TYPE_CHECKING:
     from store.explore.page.model import Panel, Row, View
@@ -45,14 +45,8 @@ _HEADINGS = {
     "previous_low": f"bound before{SPACE}{TIMES}",
 }
 _TEXT_CHARACTERS = 140
+_ENDS = ("low", "high")
 _HASH = re.compile("[0-9a-f]{64}")
-
-
-def list_columns(rows: Sequence[dict[str, Any]], hidden: Sequence[str]) -> list[str]:
-    """Return the columns to show: all but `total` and the ends of intervals."""
-    names = list(rows[0])
-    ends = {f"{name}_{end}" for name in names for end in ("low", "high")}
-    return [name for name in names if name not in ends and name not in {*hidden, "total"}]
 
 
 def heading(name: str) -> str:
@@ -91,10 +85,7 @@ def format_value(name: str, value: object) -> str:
     if isinstance(value, date):
         return value.isoformat()
     text = str(value)
-    if _HASH.fullmatch(text):
-        return text[:12]
-    one = " ".join(escape_text(text[: _TEXT_CHARACTERS * 4]).split())
-    return one if len(one) <= _TEXT_CHARACTERS else one[: _TEXT_CHARACTERS - 1] + "…"
+    return text[:12] if _HASH.fullmatch(text) else make_label(text, _TEXT_CHARACTERS)
 
 
 _LONG = 46
@@ -181,10 +172,8 @@ _PAGES = {
     "prompt_id": "/prompt/",
     "dataset_id": "/dataset/",
     "agent_session_id": "/session/",
-}
-_QUERIES = {
-    "trajectory_id": ("/trajectory", "id"),
-    "snapshot_id": ("/", "at"),
+    "trajectory_id": "/trajectory?id=",
+    "snapshot_id": "/?at=",
 }
 # A column that names what another column identifies.
 _NAMES = {
@@ -209,9 +198,6 @@ def find_link(row: Row, column: str) -> str | None:
     value = row.get(column)
     if value is None:
         return None
-    if column in _QUERIES:
-        path, name = _QUERIES[column]
-        return f"{path}?{urlencode({name: value})}"
     if column == "row_index" and row.get("dataset_id"):
         return f"{_PAGES['dataset_id']}{row['dataset_id']}?row={value}"
     kind = "kernel_id" if column.endswith("_kernel_id") else column
@@ -249,7 +235,7 @@ def find_role(name: str, values: Sequence[object]) -> str:
         return "number"
     if words[-1] in _ORDERS or (whole and words[0] == "snapshot"):
         return "order"
-    if words[-1] in ("low", "high"):
+    if words[-1] in _ENDS:
         return "other"
     if TIMES in heading(name):
         return "ratio"
@@ -258,11 +244,6 @@ def find_role(name: str, values: Sequence[object]) -> str:
     if name.endswith(_TIMES):
         return "time"
     return "count" if words[0] in _COUNTS or words[-1] in _COUNTS or "count" in name else "figure"
-
-
-def list_hidden(names: Sequence[str]) -> set[str]:
-    """Return the columns that another column of the table already names and links."""
-    return {key for name, key in _NAMES.items() if name in names and key in names}
 
 
 def build_address(path: str, state: Mapping[str, str | None]) -> str:
@@ -278,11 +259,14 @@ def build_address(path: str, state: Mapping[str, str | None]) -> str:
 def build_table(view: View, panel: Panel, rows: Sequence[Row]) -> Table:
     """Return the table of a panel's rows, which its headings sort."""
     sort = view.get_sort(panel)
-    hidden = {*panel.hidden, *list_hidden(list(rows[0]))}
+    # Ends of intervals are in the cells of their middles, ids are links of the names beside them.
+    hidden = {*panel.hidden, "total", *(f"{name}_{end}" for name in rows[0] for end in _ENDS)}
+    hidden |= {key for name, key in _NAMES.items() if name in rows[0]}
     # A column without any value says nothing, unless the reader has sorted by it.
     names = [
         name
-        for name in list_columns(rows, sorted(hidden))
+        for name in rows[0]
+        if name not in hidden
         if any(row[name] is not None for row in rows) or name in (sort or "")
     ]
     cells = _make_cells(view, rows, names)

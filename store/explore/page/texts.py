@@ -24,7 +24,6 @@ NOTHING = "\N{EN DASH}"
 SPACE = "\N{NO-BREAK SPACE}"
 CODE_LINES = 400
 LINE_CHARACTERS = 240
-_LABEL_CHARACTERS = 40
 _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!~$&@:]|(?<=\bwww)\.", re.IGNORECASE)
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", ":": "&#58;", ".": "&#46;"}
 
@@ -43,14 +42,14 @@ def cut_code(text: str) -> str:
     return "\n".join(shown)
 
 
-def make_label(text: str) -> str:
-    """Return a short text of one line for the label of a chart.
+def make_label(text: str, most: int = 40) -> str:
+    """Return a short text of one line, such as for the label of a chart.
 
     >>> make_label("a" * 60) == "a" * 39 + "…", make_label("two\\nlines")
     (True, 'two lines')
     """
-    one = " ".join(escape_text(text[: _LABEL_CHARACTERS * 4]).split())
-    return one if len(one) <= _LABEL_CHARACTERS else one[: _LABEL_CHARACTERS - 1] + "…"
+    one = " ".join(escape_text(text[: most * 4]).split())
+    return one if len(one) <= most else one[: most - 1] + "…"
 
 
 def escape_markdown(text: str) -> str:
@@ -328,15 +327,12 @@ def show_tokens(by: str, rows: Sequence[Row]) -> Row:
             }
             is_given = mask[at] is False
             told = [f"{name} {one:.3g}" for name, one in figures.items() if one is not None]
-            if is_given:
-                told = ["not in the loss"]
+            told = [f"id {token}", *(["not in the loss"] if is_given else told)]
             pieces.append(
                 {
                     "text": escape_text(body[begin:end]) or f"\u27e8{token}\u27e9",
                     "tone": "given" if is_given else shade(figures[by]),
-                    "title": ", ".join(
-                        [f"id {token}", *(["not in the loss"] if is_given else told)]
-                    ),
+                    "title": ", ".join(told),
                 }
             )
             begin = end

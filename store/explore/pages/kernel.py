@@ -10,7 +10,7 @@ from typing import Any
 
 from markupsafe import escape
 
-from store.dossier.pages import KERNELS, choose_id
+from store.dossier import pages
 from store.explore.page import charts
 from store.explore.page.answers import make_interval, show_times
 from store.explore.page.model import (
@@ -136,10 +136,8 @@ async def build(view: View) -> Page:
 
 async def find_kernel(view: View, text: str) -> str:
     """Return the one kernel id that begins with a text; raises UnknownName."""
-    found = await view.rows(KERNELS, start=text.lower())
-    return choose_id(
-        "kernel", text, [row["kernel_id"] for row in found], "Search for it at the top."
-    )
+    hint = "Search for it at the top."
+    return await view.read(lambda lake: pages.find_kernel(lake, text, hint=hint))
 
 
 def tell_speedups(rows: list[Row]) -> Told:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 
-from store.dossier.pages import choose_id
+from store.dossier.pages import choose_id, find_state
 from store.explore.page import answers
 from store.explore.page.model import CHART_ROWS, REPORT, Choice, Fact, Page, Panel, Row, Value, View
 from store.explore.page.texts import TOKEN_COLORS, show_tokens
@@ -28,7 +28,7 @@ async def build(view: View) -> Page:
     run = await find_run(view, view.parts["run"])
     run_id = run["run_id"]
     values: dict[str, Value] = {"run": run_id}
-    ended, state = run["ended_at"], await view.find_run_state(run)
+    ended, state = run["ended_at"], await view.read(lambda lake: find_state(lake.location, run))
     runs = state == "running" or state.startswith("open on another host")
     tab = view.choose_tab(*_TABS)
     choices: list[Choice] = []

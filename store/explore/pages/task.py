@@ -6,7 +6,7 @@ import functools
 from dataclasses import replace
 from typing import Any
 
-from store.dossier.pages import TASKS, TaskNames, expand_name
+from store.dossier.pages import find_task
 from store.explore.page import charts
 from store.explore.page.answers import draw_claims, show_times
 from store.explore.page.model import (
@@ -33,10 +33,8 @@ async def build(view: View) -> Page:
     text = view.parts["task"]
     task = await view.one("task/head", task=text)
     if task is None:
-        names = TaskNames(await view.rows(TASKS, wanted=expand_name(text)))
-        if not names.match(text):
-            names = TaskNames(await view.rows(TASKS, wanted=None))
-        task = await view.one("task/head", task=names.find(text)["task_id"])
+        named = await view.read(lambda lake: find_task(lake, text))
+        task = await view.one("task/head", task=named["task_id"])
     assert task is not None
     # Links to exports and tabs lead to the id: a name may have slashes, or may soon be ambiguous.
     view.path = f"/task/{task['task_id']}"

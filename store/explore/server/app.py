@@ -410,8 +410,7 @@ async def _send_asset(request: Request) -> Response:
     )
 
 
-FORMS = ("json", "csv", "sql", "txt")
-_TYPES = {"json": "application/json", "csv": "text/csv", "sql": "text/plain", "txt": "text/plain"}
+FORMS = {"json": "application/json", "csv": "text/csv", "sql": "text/plain", "txt": "text/plain"}
 
 
 async def _export(
@@ -457,7 +456,7 @@ async def _export(
         text = encode_json(origin | {"views": views})
     return Response(
         text,
-        media_type=f"{_TYPES[form]}; charset=utf-8",
+        media_type=f"{FORMS[form]}; charset=utf-8",
         headers={"x-more-rows": str(any(a.has_more for a in answers.values())).lower()},
     )
 
@@ -487,14 +486,14 @@ async def send_events(readers: Readers, request: Request) -> Response:
     del request
 
     async def list_events() -> AsyncIterator[str]:
-        yield f"event: snapshot\ndata: {readers.newest}\n\n"
+        event = "snapshot"
         while True:
+            yield f"event: {event}\ndata: {readers.newest}\n\n"
+            event = "snapshot"
             try:
-                snapshot = await asyncio.wait_for(readers.wait_for_change(), BEAT_S)
+                await asyncio.wait_for(readers.wait_for_change(), BEAT_S)
             except TimeoutError:
-                yield f"event: beat\ndata: {readers.newest}\n\n"
-            else:
-                yield f"event: snapshot\ndata: {snapshot}\n\n"
+                event = "beat"
 
     return StreamingResponse(
         list_events(), media_type="text/event-stream", headers={"cache-control": "no-store"}

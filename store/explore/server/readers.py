@@ -11,10 +11,10 @@ import asyncio
 import logging
 import os
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import duckdb
 
@@ -93,12 +93,6 @@ class Readers(LakeReaders):
     async def resolve(self, at: str | None) -> int:
         """Return the number of a snapshot by tag, number or time; raises SnapshotNotFound."""
         return self.newest if at is None else await super().resolve(at)
-
-    async def find_run_state(self, run: Mapping[str, Any]) -> str:
-        """Return the state of a run, for which the lease of an open one is asked."""
-        from store.dossier.pages import find_state
-
-        return await asyncio.to_thread(find_state, self.location, run)
 
     async def ask(self, snapshot: int, sql: str) -> pa.Table:
         """Return the rows of one SELECT-like statement of ours at a snapshot.
