@@ -113,13 +113,9 @@ def write_package(winners: TaskWinners, folder: Path) -> None:
             {
                 "kernel_id": row["kernel_id"],
                 "workload": numbers[row["workload_id"]],
-                "device": row["device"],
-                "kind": row["kind"],
+                **{name: row[name] for name in ("device", "kind")},
                 "models": winners.models[row["device"]],
-                "clock": row["clock"],
-                "speedup": row["speedup"],
-                "speedup_low": row["speedup_low"],
-                "speedup_high": row["speedup_high"],
+                **{name: row[name] for name in ("clock", "speedup", "speedup_low", "speedup_high")},
             }
             for row in winners.rows
         ],

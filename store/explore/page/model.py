@@ -221,12 +221,8 @@ _NO_PARTS: Mapping[str, str] = MappingProxyType({})
 class View:
     """The state of one request.
 
-    Args:
-        reader: Answers questions.
-        snapshot: Number of the snapshot that is read.
-        path: Path of the page, without a query.
-        parts: The parts of the path, such as the id of a kernel.
-        query: The query of the address: filters, order, page, tab and snapshot.
+    `parts` are those of the path, such as the id of a kernel; `query` is that of the address:
+    filters, order, page, tab and snapshot.
     """
 
     def __init__(

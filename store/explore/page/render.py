@@ -56,11 +56,7 @@ async def stream_page(
 ) -> AsyncIterator[str]:
     """Yield the HTML of a page, its start before any panel has been asked.
 
-    Args:
-        view: The view to show.
-        page: Its content.
-        folder: Folder of `sql/` with the questions of its panels.
-        site: Values that all pages show: menu, lake, version.
+    `folder` of `sql/` has the questions of its panels, `site` what all pages show, like the menu.
     """
     asked = [
         asyncio.create_task(_render_panel(view, page, panel, folder, site)) for panel in page.panels
@@ -101,7 +97,7 @@ def _show_answer(view: View, panel: Panel, answer: SectionTable, site: Mapping[s
     page = view.get_page(panel)
     if not rows and not panel.is_required and page == 1:
         return ""
-    table = build_table(view, panel, rows) if rows and panel.table != "none" else None
+    has_table = rows and panel.table != "none" and not panel.template
     sentence, svg = panel.tell(rows) if panel.tell and rows else ("", "")
     return render_template(
         "panel",
@@ -110,7 +106,7 @@ def _show_answer(view: View, panel: Panel, answer: SectionTable, site: Mapping[s
         answer=answer,
         rows=rows,
         content=panel.prepare(rows) if panel.prepare and rows else rows,
-        table=table,
+        table=build_table(view, panel, rows) if has_table else None,
         sentence=sentence,
         svg=svg,
         page_number=page,

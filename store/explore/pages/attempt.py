@@ -44,8 +44,8 @@ async def build(view: View) -> Page:
         panels=[
             Panel(name="outcome", tell=_tell_outcome, is_required=True),
             Panel(name="exemplars"),
-            Panel(name="completion", template="messages", table="none", prepare=show_messages),
-            Panel(name="prompt", template="messages", table="none", prepare=show_messages),
+            Panel(name="completion", template="messages", prepare=show_messages),
+            Panel(name="prompt", template="messages", prepare=show_messages),
             Panel(name="group"),
         ],
     )  # fmt: skip

@@ -34,7 +34,7 @@ async def build(view: View) -> Page:
             Panel(name="sides"),
             Panel(name="verdicts"),
             Panel(name="diff", file=changed / "diff.sql", rows=1, title="Changes from A to B",
-                  template="diff", table="none", prepare=show_diff),
+                  template="diff", prepare=show_diff),
         ],
     )  # fmt: skip
 

@@ -68,9 +68,15 @@ async def build(view: View) -> Page:
         title = f"Changes against {f'kernel {other[:12]}' if other else 'the reference'}"
         panels = [
             *([Panel(name="change")] if other else []),
-            Panel(name="diff", title=title, template="diff", table="none", prepare=show_diff,
-                  is_required=True, rows=1),
-        ]  # fmt: skip
+            Panel(
+                name="diff",
+                title=title,
+                template="diff",
+                prepare=show_diff,
+                is_required=True,
+                rows=1,
+            ),
+        ]
     elif tab == "timings":
         choices = await list_choices(view, "device", "clock", "precision")
         values |= {one.name: view.choose(one) for one in choices}
@@ -79,7 +85,7 @@ async def build(view: View) -> Page:
                   hidden=("samples_ms", "blocks", "session_id")),
             Panel(name="roofline"),
             Panel(name="speedups", table="folded", rows=200),
-            Panel(name="analyses", template="analyses", table="none", rows=3),
+            Panel(name="analyses", template="analyses", rows=3),
         ]  # fmt: skip
     elif tab == "lineage":
 
@@ -103,13 +109,17 @@ async def build(view: View) -> Page:
         panels = [
             Panel(name="answer", tell=tell_speedups, table="folded", is_required=True),
             Panel(name="withheld"),
-            Panel(name="findings", template="findings", table="none"),
-            Panel(name="code", template="code", table="none", rows=10,
-                  prepare=functools.partial(show_code, marks=marks)),
+            Panel(name="findings", template="findings"),
+            Panel(
+                name="code",
+                template="code",
+                rows=10,
+                prepare=functools.partial(show_code, marks=marks),
+            ),
             Panel(name="shapes", tell=_tell_shapes),
             Panel(name="claims", table="folded"),
             Panel(name="verdicts", table="folded"),
-        ]  # fmt: skip
+        ]
     return Page(
         kind="Kernel",
         title=kernel_id[:12],

@@ -41,7 +41,7 @@ async def build(view: View) -> Page:
                 tell=functools.partial(tell_changes, since), is_required=True,
             ),
             Panel(name="headline", tell=_tell_headline, table="folded", is_required=True),
-            Panel(name="holdings", template="holdings", table="none"),
+            Panel(name="holdings", template="holdings"),
             Panel(name="records", rows=8, tell=_tell_records, compares="kernels"),
             Panel(name="tags", rows=10),
             Panel(name="commits", rows=10),

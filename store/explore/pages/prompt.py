@@ -31,7 +31,7 @@ async def build(view: View) -> Page:
                 tell=functools.partial(tell_correct, "answers to this prompt"),
             ),
             Panel(name="exemplars", rows=20),
-            Panel(name="messages", template="messages", table="none", prepare=show_messages),
+            Panel(name="messages", template="messages", prepare=show_messages),
             Panel(name="datasets", rows=20),
         ],
     )

@@ -49,7 +49,7 @@ async def build(view: View) -> Page:
         ]
     elif tab == "options":
         panels = [
-            Panel(name="options", template="options", table="none", rows=500),
+            Panel(name="options", template="options", rows=500),
             Panel(name="products"),
         ]
     elif run["kind"] in SAMPLING:
@@ -79,7 +79,7 @@ async def build(view: View) -> Page:
             values["first"] = None if newest["step"] is None else newest["step"] - _ROLLOUT_STEPS
             panels[1:1] = [
                 Panel(name="rollouts", rows=CHART_ROWS, table="folded", tell=answers.tell_rollouts),
-                Panel(name="tokens", rows=3, table="none", template="tokens", is_required=True,
+                Panel(name="tokens", rows=3, template="tokens", is_required=True,
                       tell=answers.tell_tokens, prepare=functools.partial(show_tokens, str(color))),
             ]  # fmt: skip
     else:  # other runs have no steps
@@ -87,7 +87,7 @@ async def build(view: View) -> Page:
             Panel(name="evaluations", tell=_VERDICTS, table="folded"),
             Panel(name="judged", rows=15, compares="kernels"),
             Panel(name="products"),
-            Panel(name="options", template="options", table="none", rows=500),
+            Panel(name="options", template="options", rows=500),
         ]
     return Page(
         kind=f"{run['kind'].capitalize()} run",

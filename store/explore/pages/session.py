@@ -23,9 +23,8 @@ async def build(view: View) -> Page:
     panels = [Panel(name="kernels", table="folded", tell=tell_kernels)]
     if view.choose_tab(*_TABS) == "steps":
         panels.append(
-            Panel(name="steps", template="steps", table="none", prepare=show_steps, rows=_STEPS,
-                  is_required=True)
-        )  # fmt: skip
+            Panel(name="steps", template="steps", prepare=show_steps, rows=_STEPS, is_required=True)
+        )
     else:
         panels += [
             Panel(name="tools", tell=_tell_tools, table="folded", is_required=True),

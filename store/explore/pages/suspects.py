@@ -31,8 +31,7 @@ async def build(view: View) -> Page:
         panels=[
             Panel(name="groups", rows=25, is_required=True,
                   tell=functools.partial(_tell_groups, values["standing"])),
-            Panel(name="findings", rows=10, template="evidence", table="none",
-                  prepare=_show_evidence),
+            Panel(name="findings", rows=10, template="evidence", prepare=_show_evidence),
             Panel(name="classes", tell=tell_findings, table="folded"),
         ],
     )  # fmt: skip

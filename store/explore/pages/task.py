@@ -79,11 +79,12 @@ async def build(view: View) -> Page:
         ]  # fmt: skip
     else:
         panels = [
-            Panel(name="reference", template="code", table="none",
-                  prepare=functools.partial(show_code, marks=())),
+            Panel(
+                name="reference", template="code", prepare=functools.partial(show_code, marks=())
+            ),
             Panel(name="workloads"),
             Panel(name="labels"),
-        ]  # fmt: skip
+        ]
     return Page(
         kind="Task",
         title=task["task"],

@@ -25,7 +25,6 @@ async def build(view: View) -> Page:
         values={"trajectory": trajectory},
         panels=[
             Panel(name="turns", is_required=True, tell=functools.partial(tell_correct, "turns")),
-            Panel(name="texts", template="messages", table="none", prepare=show_messages,
-                  rows=_TURNS),
+            Panel(name="texts", template="messages", prepare=show_messages, rows=_TURNS),
         ],
-    )  # fmt: skip
+    )

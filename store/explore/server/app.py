@@ -291,12 +291,7 @@ def find_pages() -> tuple[ModuleType, ...]:
 
 
 def build_app(readers: Readers, decider: Decider) -> Starlette:
-    """Return the application of a lake.
-
-    Args:
-        readers: Readers of the lake.
-        decider: Stores decisions on findings, if it has a token.
-    """
+    """Return the application of a lake."""
     from starlette.applications import Starlette
     from starlette.middleware import Middleware
     from starlette.routing import Route

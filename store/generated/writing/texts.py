@@ -234,16 +234,10 @@ def write_task(
 
     Args:
         draw: What decides about sizes for a GPU, and about a kernel that some tasks have more.
-        title: What it computes.
-        level: As in `Task`, like `kernels` and `steps`.
-        module: Its inputs and parameters.
-        lines: Statements of `forward`.
         sizes: Module-level names and their values; COLS is the constructor's argument.
-        shapes: Shape of each input, such as "ROWS, COLS".
+        shapes: Shape of each input.
         bound: What the computation needs at least, as `describe_reference` takes it.
-        kernels: The teacher's kernels.
         cuda: Sizes for a GPU, or choices to draw from; only names of `sizes` are kept.
-        steps: Number of elementwise steps.
     """
     kernels = list(kernels)
     if steps is None and not draw.integer_below(3):
