@@ -154,22 +154,10 @@ def task(draw: Draw) -> Task:
 def _write_c(program: Program, kind: _Kind, post: Chain) -> list[TeacherKernel]:
     def loop(term: str) -> list[str]:
         if kind.reduced:
-            return [
-                "for (long r = 0; r < rows; ++r) {",
-                "  float v = 0.0f;",
-                f"  for (long c = 0; c < cols; ++c) v += {term};",
-                *(f"  {line}" for line in post.c),
-                "  out[r] = v;",
-                "}",
-            ]
-        return [
-            "for (long r = 0; r < rows; ++r)",
-            "  for (long c = 0; c < cols; ++c) {",
-            f"    float v = {term};",
-            *(f"    {line}" for line in post.c),
-            "    out[r * cols + c] = v;",
-            "  }",
-        ]
+            summed = f"{texts.FOR_COLS} v += {term};"
+            return texts.block(texts.FOR_ROWS, "float v = 0.0f;", summed, *post.c, "out[r] = v;")
+        body = [f"float v = {term};", *post.c, "out[r * cols + c] = v;"]
+        return texts.nest(texts.FOR_ROWS, *texts.block(texts.FOR_COLS, *body))
 
     fast = ("skips_zeros", "fusion", "vectorised")
     about = "C that takes a wrong element of the other factor."
@@ -198,7 +186,7 @@ def _write_cuda(program: Program, kind: _Kind, post: Chain) -> TeacherKernel:
             *texts.WARP_ROW,
             "float v = 0.0f;",
             f"for (int c = t; c < cols; c += 32) v += {kind.term};",
-            "for (int h = 16; h > 0; h /= 2) v += __shfl_xor_sync(0xffffffff, v, h);",
+            texts.SUM_WARP.format("v"),
             *post.c,
             "if (t == 0) out[r] = v;",
         ]

@@ -44,15 +44,8 @@ def task(draw: Draw) -> Task:
 
 def _write_c(module: Module, steps: Chain) -> list[TeacherKernel]:
     def loop(lines: Sequence[str], start: str = "x", last: str = "cols") -> list[str]:
-        return [
-            "for (long r = 0; r < rows; ++r)",
-            f"  for (long c = 0; c < {last}; ++c) {{",
-            "    const long i = r * cols + c;",
-            f"    float v = {start}[i];",
-            *(f"    {line}" for line in lines),
-            "    out[i] = v;",
-            "  }",
-        ]
+        body = ["const long i = r * cols + c;", f"float v = {start}[i];", *lines, "out[i] = v;"]
+        return texts.nest(texts.FOR_ROWS, *texts.block(f"for (long c = 0; c < {last}; ++c)", *body))
 
     program, lines = Program(module, _OUT), steps.c
     kernels = program.write_c_levels("One pass in C", loop(lines), ("fusion", "vectorised"))
@@ -101,15 +94,11 @@ def _write_cuda(module: Module, steps: Chain) -> list[TeacherKernel]:
     sizes = (texts.COLS if module.params else {}) | {"n": "x.numel()"}
     program = Program(module, _OUT, sizes)
     one = ["const int i = blockIdx.x * 256 + threadIdx.x;", "if (i >= n) return;", *body]
+    inner = ["const int i = first + k * 256;", *texts.block("if (i < n)", *body)]
     four = [
         "const int first = blockIdx.x * 1024 + threadIdx.x;",
         "#pragma unroll",
-        "for (int k = 0; k < 4; ++k) {",
-        "  const int i = first + k * 256;",
-        "  if (i < n) {",
-        *(f"    {line}" for line in body),
-        "  }",
-        "}",
+        *texts.block("for (int k = 0; k < 4; ++k)", *inner),
     ]
     about = "CUDA, {} a thread."
     return [

@@ -188,16 +188,12 @@ def _describe_row(kind: _Kind) -> Core:
 
 
 def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKernel]:
-    lines = "".join(f" {line}" for line in pre.c)
-    value = f"float v = x[r * cols + c];{lines}"
+    value = " ".join(["float v = x[r * cols + c];", *pre.c])
     final = kind.final.replace("/ n", "/ rows")
-    strided = [
-        "for (long c = 0; c < cols; ++c) {",
-        f"  float a = {kind.by.start};",
-        f"  for (long r = 0; r < rows; ++r) {{ {value} a = {kind.fold}; }}",
-        f"  out[c] = {final};",
-        "}",
-    ]
+    summed = f"{texts.FOR_ROWS} {{ {value} a = {kind.fold}; }}"
+    strided = texts.block(
+        texts.FOR_COLS, f"float a = {kind.by.start};", summed, f"out[c] = {final};"
+    )
 
     def block(width: int, last: str = "rows") -> list[str]:
         return [
@@ -225,14 +221,13 @@ def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKerne
         program.write_c("wrong_tail", about_wrong, wrong, texts.VECTOR, ("vectorised",)),
     ]
     program = Program(module, "x.new_empty(x.shape[1])", {"n": "x.shape[0]"} | texts.COLS)
+    load = "v = tl.load(x + r * cols + c, mask, other=0.0)"
+    gather = f"a = {kind.by.triton.format(kind.tvalue or kind.value)}"
     source = [
         "c = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)",
         "mask = c < cols",
         f"a = tl.zeros((BLOCK,), tl.float32) + {kind.by.start.removesuffix('f')}",
-        "for r in range(n):",
-        "    v = tl.load(x + r * cols + c, mask, other=0.0)",
-        *(f"    {line}" for line in pre.triton),
-        f"    a = {kind.by.triton.format(kind.tvalue or kind.value)}",
+        *texts.nest("for r in range(n):", load, *pre.triton, gather, depth=4),
         f"tl.store(out + c, {kind.tfinal or kind.final}, mask)",
     ]
     kernels += [
@@ -247,15 +242,12 @@ def _write_columns(module: Module, pre: Chain, kind: _Kind) -> list[TeacherKerne
         )
         for width in (32, 128)
     ]
+    load = "float v = x[(long long)r * cols + c];"
     source = [
         "const int c = blockIdx.x * 64 + threadIdx.x;",
         "if (c >= cols) return;",
         f"float a = {kind.by.start};",
-        "for (int r = 0; r < n; ++r) {",
-        "  float v = x[(long long)r * cols + c];",
-        *(f"  {line}" for line in pre.c),
-        f"  a = {kind.fold};",
-        "}",
+        *texts.block("for (int r = 0; r < n; ++r)", load, *pre.c, f"a = {kind.fold};"),
         f"out[c] = {kind.final};",
     ]
     about = "CUDA, a thread a column, so that neighbours read neighbours."

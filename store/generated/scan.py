@@ -63,33 +63,28 @@ def _write_c(program: Program, pre: Chain, back: bool, reduced: bool) -> list[Te
     element = "pre(x[i])" if pre else "x[i]"
 
     def loop(last: str = "cols") -> list[str]:
-        return [
-            "for (long r = 0; r < rows; ++r) {",
-            f"  float a = 0.0f{', m = 0.0f' if reduced else ''};",
-            f"  for (long k = 0; k < {last}; ++k) {{",
-            f"    const long i = r * cols + {at};",
-            f"    a += {element};",
-            "    m += a;" if reduced else "    out[i] = a;",
-            "  }",
-            *["  out[r] = m / cols;"] * reduced,
-            "}",
-        ]
+        body = [f"const long i = r * cols + {at};", f"a += {element};"]
+        body.append("m += a;" if reduced else "out[i] = a;")
+        return texts.block(
+            texts.FOR_ROWS,
+            f"float a = 0.0f{', m = 0.0f' if reduced else ''};",
+            *texts.block(f"for (long k = 0; k < {last}; ++k)", *body),
+            *["out[r] = m / cols;"] * reduced,
+        )
 
     # The sums of eight rows do not depend on each other.
-    eight = [
-        "for (long b = 0; b < rows; b += 8) {",
-        "  const long n = rows - b < 8 ? rows - b : 8;",
-        "  float a[8] = {0};",
-        *["  float m[8] = {0};"] * reduced,
-        "  for (long k = 0; k < cols; ++k)",
-        "    for (long j = 0; j < n; ++j) {",
-        f"      const long i = (b + j) * cols + {at};",
-        f"      a[j] += {element};",
-        "      m[j] += a[j];" if reduced else "      out[i] = a[j];",
-        "    }",
-        *["  for (long j = 0; j < n; ++j) out[b + j] = m[j] / cols;"] * reduced,
-        "}",
-    ]
+    body = [f"const long i = (b + j) * cols + {at};", f"a[j] += {element};"]
+    body.append("m[j] += a[j];" if reduced else "out[i] = a[j];")
+    eight = texts.block(
+        "for (long b = 0; b < rows; b += 8)",
+        "const long n = rows - b < 8 ? rows - b : 8;",
+        "float a[8] = {0};",
+        *["float m[8] = {0};"] * reduced,
+        *texts.nest(
+            "for (long k = 0; k < cols; ++k)", *texts.block("for (long j = 0; j < n; ++j)", *body)
+        ),
+        *["for (long j = 0; j < n; ++j) out[b + j] = m[j] / cols;"] * reduced,
+    )
     about, eight_rows = "C with one running sum a row", "instruction_parallelism"
     threads = [texts.PRAGMA, *loop()]
     about_eight = "C with the running sums of eight rows side by side."
@@ -139,10 +134,7 @@ def _write_cuda(module: Module, out: str, pre: Chain, back: bool, reduced: bool)
         "}",
     ]
     if reduced:
-        source += [
-            "for (int h = 16; h > 0; h /= 2) m += __shfl_xor_sync(0xffffffff, m, h);",
-            "if (t == 0) out[r] = m / cols;",
-        ]
+        source += [texts.SUM_WARP.format("m"), "if (t == 0) out[r] = m / cols;"]
     return Program(module, out, functions=pre.function(qualifier="__device__")).write_cuda(
         "cuda_warp",
         "CUDA, a warp a row: 32 elements at a time are summed by shuffles.",

@@ -151,9 +151,12 @@ def _guarded_sum(stencil: _Stencil) -> str:
 
 
 def _direct_sum(stencil: _Stencil) -> str:
-    """Return the sum where every neighbour is there; p points at the element."""
+    """Return the sum where every neighbour of p[c] is there."""
     # No shape has a neighbour that is in another row and another column.
-    terms = (f"{w}f * p[{(c, 'cols', '-cols')[r]}]" for r, c, w in stencil.points)
+    terms = (
+        f"{w}f * p[c {'-' if min(r, c) < 0 else '+'} {'cols' if r else abs(c)}]"
+        for r, c, w in stencil.points
+    )
     return f"float v = {' + '.join(terms)};"
 
 
@@ -162,35 +165,23 @@ def _write_c(
 ) -> list[TeacherKernel]:
     high, wide = stencil.reach
     keep = "s += v;" if reduced else "out[r * cols + c] = v;"
-    begin = ["  float s = 0.0f;"] * reduced
-    end = ["  out[r] = s / cols;"] * reduced
-    guarded = [
-        "for (long r = 0; r < rows; ++r) {",
-        *begin,
-        "  for (long c = 0; c < cols; ++c) {",
-        *(f"    {line}" for line in [_guarded_sum(stencil), *post.c, keep]),
-        "  }",
-        *end,
-        "}",
-    ]
+    begin, end = ["float s = 0.0f;"] * reduced, ["out[r] = s / cols;"] * reduced
+    inner = texts.block(texts.FOR_COLS, _guarded_sum(stencil), *post.c, keep)
+    guarded = texts.block(texts.FOR_ROWS, *begin, *inner, *end)
     value = "post(v)" if post else "v"
     store = f"s += {value};" if reduced else f"out[r * cols + c] = {value};"
     edge = f"{{ {_guarded_sum(stencil)} {store} }}"
-    inner = [
-        "for (long r = 0; r < rows; ++r) {",
+    inner = texts.block(
+        texts.FOR_ROWS,
         *begin,
-        "  const float* p = x + r * cols;",
-        *[f"  const int whole = r >= {high} && r + {high} < rows;"] * bool(high),
-        f"  const long a = {f'whole ? {wide} : cols' if high else wide}, b = cols - {wide};",
-        f"  for (long c = 0; c < a; ++c) {edge}",
-        "  for (long c = a; c < b; ++c) {",
-        f"    {_direct_sum(stencil).replace('p[', 'p[c + ').replace('c + -', 'c - ')}",
-        f"    {store}",
-        "  }",
-        *[f"  for (long c = a < b ? b : a; c < cols; ++c) {edge}"] * bool(wide),
+        "const float* p = x + r * cols;",
+        *[f"const int whole = r >= {high} && r + {high} < rows;"] * bool(high),
+        f"const long a = {f'whole ? {wide} : cols' if high else wide}, b = cols - {wide};",
+        f"for (long c = 0; c < a; ++c) {edge}",
+        *texts.block("for (long c = a; c < b; ++c)", _direct_sum(stencil), store),
+        *[f"for (long c = a < b ? b : a; c < cols; ++c) {edge}"] * bool(wide),
         *end,
-        "}",
-    ]
+    )
     at = _read_function(stencil, "static", "long")
     plain = replace(program, functions=at)
     called = replace(program, functions=at + post.function("post"))
@@ -271,10 +262,10 @@ def _write_cuda(program: Program, stencil: _Stencil, post: Chain, reduced: bool)
         source = [
             *texts.WARP_ROW,
             "float s = 0.0f;",
-            "for (int c = t; c < cols; c += 32) {",
-            *(f"  {line}" for line in [_guarded_sum(stencil), *post.c, "s += v;"]),
-            "}",
-            "for (int h = 16; h > 0; h /= 2) s += __shfl_xor_sync(0xffffffff, s, h);",
+            *texts.block(
+                "for (int c = t; c < cols; c += 32)", _guarded_sum(stencil), *post.c, "s += v;"
+            ),
+            texts.SUM_WARP.format("s"),
             "if (t == 0) out[r] = s / cols;",
         ]
         about, techniques = "CUDA, a warp a row, combined by shuffles.", ("fusion", "warp_shuffle")

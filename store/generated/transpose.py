@@ -85,13 +85,13 @@ def _describe_program(batch: bool, reduced: bool, functions: str = "") -> Progra
 
 
 def _write_column_loop(pre: Chain, combine: str, batch: bool, reduced: bool) -> TeacherKernel:
-    loop = [
-        "parts = []",
-        f"for u, y in zip(x.unbind({int(batch) + 1}), y.unbind({int(batch)})):",
-        *(f"    {line}" for line in (pre.torch("u") if pre else [])),
-        "    v = " + combine.format(v="v" if pre else "u"),
-        f"    parts.append(v{'.mean()' * reduced})",
+    body = pre.torch("u") if pre else []
+    body += [
+        "v = " + combine.format(v="v" if pre else "u"),
+        f"parts.append(v{'.mean()' * reduced})",
     ]
+    head = f"for u, y in zip(x.unbind({int(batch) + 1}), y.unbind({int(batch)})):"
+    loop = ["parts = []", *texts.nest(head, *body, depth=4)]
     about, result = "A Python loop over the columns of x.", f"torch.stack(parts, {int(batch)})"
     return texts.write_torch("torch_columns", about, _MODULE, loop, ("python_loop",), result)
 
@@ -110,39 +110,31 @@ def _write_c(pre: Chain, name: str, batch: bool, reduced: bool) -> list[TeacherK
         """Repeat for every matrix of a batch."""
         if not batch:
             return source
-        around = "for (long b = 0; b < batch; ++b, x += rows * cols, y += rows * cols, "
-        return [around + "out += rows * cols) {", *(f"  {line}" for line in source), "}"]
+        moved = ", ".join(f"{one} += rows * cols" for one in ("x", "y", "out"))
+        return texts.block(f"for (long b = 0; b < batch; ++b, {moved})", *source)
 
     element = value("x[r * cols + c]", "y[c * rows + r]")
     if reduced:
-        strided = [
-            "for (long c = 0; c < cols; ++c) {",
-            "  float s = 0.0f;",
-            f"  for (long r = 0; r < rows; ++r) s += {element};",
-            "  out[c] = s / rows;",
-            "}",
-        ]
+        summed = f"{texts.FOR_ROWS} s += {element};"
+        strided = texts.block(texts.FOR_COLS, "float s = 0.0f;", summed, "out[c] = s / rows;")
         keep = f"s[c - c0] += {element};"
     else:
-        strided = [
-            "for (long c = 0; c < cols; ++c)",
-            f"  for (long r = 0; r < rows; ++r) out[c * rows + r] = {element};",
-        ]
+        strided = texts.nest(texts.FOR_COLS, f"{texts.FOR_ROWS} out[c * rows + r] = {element};")
         keep = f"out[c * rows + r] = {element};"
 
     def tiles(last: str = "rows") -> list[str]:
-        return [
-            "for (long c0 = 0; c0 < cols; c0 += 16) {",
-            "  const long c1 = c0 + 16 < cols ? c0 + 16 : cols;",
-            *(["  float s[16] = {0};"] * reduced),
-            f"  for (long r0 = 0; r0 < {last}; r0 += 16) {{",
-            "    const long r1 = r0 + 16 < rows ? r0 + 16 : rows;",
-            "    for (long c = c0; c < c1; ++c)",
-            f"      for (long r = r0; r < r1; ++r) {keep}",
-            "  }",
-            *(["  for (long c = c0; c < c1; ++c) out[c] = s[c - c0] / rows;"] * reduced),
-            "}",
+        tile = [
+            "const long r1 = r0 + 16 < rows ? r0 + 16 : rows;",
+            "for (long c = c0; c < c1; ++c)",
+            f"  for (long r = r0; r < r1; ++r) {keep}",
         ]
+        return texts.block(
+            "for (long c0 = 0; c0 < cols; c0 += 16)",
+            "const long c1 = c0 + 16 < cols ? c0 + 16 : cols;",
+            *(["float s[16] = {0};"] * reduced),
+            *texts.block(f"for (long r0 = 0; r0 < {last}; r0 += 16)", *tile),
+            *(["for (long c = c0; c < c1; ++c) out[c] = s[c - c0] / rows;"] * reduced),
+        )
 
     about = "C column by column, with strided reads."
     about_o3 = "C column by column, with all of the compiler's optimisations."
@@ -184,8 +176,7 @@ def _write_triton(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Tea
             source = [
                 "c = tl.program_id(0) * T + tl.arange(0, T)",
                 "a = tl.zeros((T,), tl.float32)",
-                "for r0 in range(0, rows, T):",
-                *(f"    {line}" for line in inner),
+                *texts.nest("for r0 in range(0, rows, T):", *inner, depth=4),
                 f"    a += tl.sum(tl.where(turned, {combine}, 0.0), axis=1)",
                 "tl.store(out + c, a / rows, c < cols)",
             ]
@@ -248,7 +239,7 @@ def _write_cuda(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Teach
             "if (c >= cols) return;",
             "float s = 0.0f;",
             f"for (int r = t; r < rows; r += 32) s += {value.format(x='x[r * cols + c]')};",
-            "for (int h = 16; h > 0; h /= 2) s += __shfl_xor_sync(0xffffffff, s, h);",
+            texts.SUM_WARP.format("s"),
             "if (t == 0) out[c] = s / rows;",
         ]
         about = "CUDA, a warp a column, combined by shuffles."

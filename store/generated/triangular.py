@@ -112,45 +112,30 @@ def _write_torch(triangle: _Triangle, last: list[str]) -> list[TeacherKernel]:
 
 def _write_c(program: Program, triangle: _Triangle, post: Chain) -> list[TeacherKernel]:
     store = "t += v;" if triangle.reduced else "out[i * m + j] = v;"
-    around = (["  float t = 0.0f;"] * triangle.reduced, ["  out[i] = t / m;"] * triangle.reduced)
+    rows, columns = "for (long i = 0; i < n; ++i)", "for (long j = 0; j < m; ++j)"
+
+    def add_columns(*value: str) -> list[str]:
+        """Keep v of each column, or its mean."""
+        inner = texts.block(columns, *value, *post.c, store)
+        return ["float t = 0.0f;", *inner, "out[i] = t / m;"] if triangle.reduced else inner
 
     def write_direct(first: str, last: str) -> list[str]:
         """Sum for one element of the answer after the other."""
+        summed = f"for (long k = {first}; k < {last}; ++k) v += a[i * n + k] * x[k"
         if triangle.vector:
-            return [
-                "for (long i = 0; i < n; ++i) {",
-                "  float v = 0.0f;",
-                f"  for (long k = {first}; k < {last}; ++k) v += a[i * n + k] * x[k];",
-                *(f"  {line}" for line in post.c),
-                "  out[i] = v;",
-                "}",
-            ]
-        return [
-            "for (long i = 0; i < n; ++i) {",
-            *around[0],
-            "  for (long j = 0; j < m; ++j) {",
-            "    float v = 0.0f;",
-            f"    for (long k = {first}; k < {last}; ++k) v += a[i * n + k] * x[k * m + j];",
-            *(f"    {line}" for line in [*post.c, store]),
-            "  }",
-            *around[1],
-            "}",
-        ]
+            body = ["float v = 0.0f;", f"{summed}];", *post.c, "out[i] = v;"]
+        else:
+            body = add_columns("float v = 0.0f;", f"{summed} * m + j];")
+        return texts.block(rows, *body)
 
-    by_rows = [
-        "for (long i = 0; i < n; ++i) {",
-        "  float s[m];",
-        "  for (long j = 0; j < m; ++j) s[j] = 0.0f;",
-        f"  for (long k = {triangle.first}; k < {triangle.last}; ++k)",
-        "    for (long j = 0; j < m; ++j) s[j] += a[i * n + k] * x[k * m + j];",
-        *around[0],
-        "  for (long j = 0; j < m; ++j) {",
-        "    float v = s[j];",
-        *(f"    {line}" for line in [*post.c, store]),
-        "  }",
-        *around[1],
-        "}",
-    ]
+    by_rows = texts.block(
+        rows,
+        "float s[m];",
+        f"{columns} s[j] = 0.0f;",
+        f"for (long k = {triangle.first}; k < {triangle.last}; ++k)",
+        f"  {columns} s[j] += a[i * n + k] * x[k * m + j];",
+        *add_columns("float v = s[j];"),
+    )
     right = write_direct(triangle.first, triangle.last)
     short = write_direct(
         *(
@@ -220,13 +205,12 @@ def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[Te
     kernels: list[TeacherKernel] = []
     for side in (32, 64):
         if triangle.reduced:
+            total = "total += tl.sum(tl.where(c[None, :] < m, v, 0.0), axis=1)"
+            inner = ["c = c0 + tl.arange(0, T)", *product, total]
             source = [
                 "r = tl.program_id(0) * T + tl.arange(0, T)",
                 "total = tl.zeros((T,), tl.float32)",
-                "for c0 in range(0, m, T):",
-                "    c = c0 + tl.arange(0, T)",
-                *(f"    {line}" for line in product),
-                "    total += tl.sum(tl.where(c[None, :] < m, v, 0.0), axis=1)",
+                *texts.nest("for c0 in range(0, m, T):", *inner, depth=4),
                 "tl.store(out + r, total / m, r < n)",
             ]
             grid = f"triton.cdiv(a.shape[0], {side}),"
@@ -256,7 +240,7 @@ def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[Te
 def _write_cuda(program: Program, triangle: _Triangle, post: Chain) -> TeacherKernel:
     """Return a warp a row, or an element a thread."""
     summed = f"for (int k = {triangle.first}; k < {triangle.last}; ++k)"
-    fold = "for (int h = 16; h > 0; h /= 2) {} += __shfl_xor_sync(0xffffffff, {}, h);"
+    body = ["float v = 0.0f;", f"{summed} v += a[i * n + k] * x[k * m + j];"]
     warp = [
         "const int i = blockIdx.x * 8 + threadIdx.x / 32, t = threadIdx.x % 32;",
         "if (i >= n) return;",
@@ -269,7 +253,7 @@ def _write_cuda(program: Program, triangle: _Triangle, post: Chain) -> TeacherKe
             "float v = 0.0f;",
             f"for (int k = {triangle.first} + t; k < {triangle.last}; k += 32) "
             "v += a[i * n + k] * x[k];",
-            fold.format("v", "v"),
+            texts.SUM_WARP.format("v"),
             *post.c,
             "if (t == 0) out[i] = v;",
         ]
@@ -278,13 +262,8 @@ def _write_cuda(program: Program, triangle: _Triangle, post: Chain) -> TeacherKe
         source = [
             *warp,
             "float s = 0.0f;",
-            "for (int j = t; j < m; j += 32) {",
-            "  float v = 0.0f;",
-            f"  {summed} v += a[i * n + k] * x[k * m + j];",
-            *(f"  {line}" for line in post.c),
-            "  s += v;",
-            "}",
-            fold.format("s", "s"),
+            *texts.block("for (int j = t; j < m; j += 32)", *body, *post.c, "s += v;"),
+            texts.SUM_WARP.format("s"),
             "if (t == 0) out[i] = s / m;",
         ]
     else:
@@ -292,8 +271,7 @@ def _write_cuda(program: Program, triangle: _Triangle, post: Chain) -> TeacherKe
         source = [
             "const int j = blockIdx.x * 32 + threadIdx.x, i = blockIdx.y * 8 + threadIdx.y;",
             "if (i >= n || j >= m) return;",
-            "float v = 0.0f;",
-            f"{summed} v += a[i * n + k] * x[k * m + j];",
+            *body,
             *post.c,
             "out[i * m + j] = v;",
         ]

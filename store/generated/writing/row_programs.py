@@ -139,13 +139,8 @@ def _lines(core: Core, pre: Chain, post: Chain, loop: str, once: str) -> list[st
 def _write_c(module: Module, pre: Chain, core: Core, post: Chain, out: str) -> list[TeacherKernel]:
     def rows(last: str = "cols") -> list[str]:
         lines = _lines(core, pre, post, f"for (long c = 0; c < {last}; ++c)", "")
-        return [
-            "for (long r = 0; r < rows; ++r) {",
-            "  const float* row = x + r * cols;",
-            *["  float* to = out + r * cols;"] * (not core.scalar),
-            *(f"  {line}" for line in lines),
-            "}",
-        ]
+        to = ["float* to = out + r * cols;"] * (not core.scalar)
+        return texts.block(texts.FOR_ROWS, "const float* row = x + r * cols;", *to, *lines)
 
     program = Program(module, out, functions=pre.function() + post.function("post"))
     fast = ("fusion", "vectorised")

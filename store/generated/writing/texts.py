@@ -179,6 +179,10 @@ VECTOR = "-O3 -march=native -ffast-math"
 THREADS = f"{VECTOR} -fopenmp"
 COLS = {"cols": "x.shape[1]"}
 """Whole numbers of a kernel, of which it needs only the length of a row."""
+FOR_ROWS = "for (long r = 0; r < rows; ++r)"
+FOR_COLS = "for (long c = 0; c < cols; ++c)"
+SUM_WARP = "for (int h = 16; h > 0; h /= 2) {0} += __shfl_xor_sync(0xffffffff, {0}, h);"
+"""In CUDA, adds up the variable {0} of all threads of a warp."""
 PRAGMA = "#pragma omp parallel for num_threads(threads)"
 WARP_GRID = "(x.shape[0] + 7) // 8, 1, 1"
 """The grid of a CUDA kernel that gives a row to each of the 8 warps of a block."""
@@ -208,6 +212,16 @@ class Module:
 def add_offset(name: str, by: int) -> str:
     """Return an index with a number added, such as "r - 1"."""
     return name if by == 0 else f"{name} {'+' if by > 0 else '-'} {abs(by)}"
+
+
+def nest(head: str, *lines: str, depth: int = 2) -> list[str]:
+    """Return lines that are indented below another one, such as the head of a loop."""
+    return [head, *(" " * depth + line for line in lines)]
+
+
+def block(head: str, *lines: str) -> list[str]:
+    """Return lines as a block of C, in braces."""
+    return [*nest(f"{head} {{", *lines), "}"]
 
 
 def indent(lines: Sequence[str], depth: int) -> str:
@@ -319,11 +333,8 @@ def write_row_loop(module: Module, lines: Sequence[str], rows: int) -> TeacherKe
         technique = "cache_blocking"
     split = [f"{name}.split({rows})" for name in module.inputs]
     source = split[0] if len(split) == 1 else f"zip({', '.join(split)})"
-    body = [
-        "parts = []",
-        f"for {', '.join(module.inputs)} in {source}:",
-        *(f"    {line}" for line in [*lines, "parts.append(v)"]),
-    ]
+    head = f"for {', '.join(module.inputs)} in {source}:"
+    body = ["parts = []", *nest(head, *lines, "parts.append(v)", depth=4)]
     name, result = f"torch_rows_{rows}", "torch.cat(parts)"
     return write_torch(name, about, module, body, (technique,), result)
 
