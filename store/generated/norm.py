@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from store.generated.writing import chain, row_programs
+from store.generated.writing import chain, row_programs, texts
 from store.generated.writing.chain import Chain
 from store.generated.writing.row_programs import Core
 from store.generated.writing.texts import Draw, Module, Task
@@ -18,6 +18,7 @@ _CENTRE = (
     "$sum a",
     "a /= cols;",
 )
+_DIVISION = ("a = 1.0f / (a + 0.1f);", "@ to[c] = POST(to[c] * a);")
 _DIFFERENCES = ("float b = 0.0f;", "@ { const float v = to[c] - a; b += v * v; }", "$sum b")
 
 _CORES = (
@@ -68,8 +69,7 @@ _CORES = (
             "float a = 0.0f;",
             "@ { const float v = PRE; to[c] = v; a += fabsf(v); }",
             "$sum a",
-            "a = 1.0f / (a + 0.1f);",
-            "@ to[c] = POST(to[c] * a);",
+            *_DIVISION,
         ),
         triton=("v = v / (tl.sum(tl.abs(v), axis=0) + 0.1)",),
     ),
@@ -81,8 +81,7 @@ _CORES = (
             "float a = 0.0f;",
             "@ { const float v = PRE, u = fabsf(v); to[c] = v; a = u > a ? u : a; }",
             "$max a",
-            "a = 1.0f / (a + 0.1f);",
-            "@ to[c] = POST(to[c] * a);",
+            *_DIVISION,
         ),
         triton=("v = v / (tl.max(tl.abs(v), axis=0) + 0.1)",),
     ),
@@ -130,7 +129,7 @@ def _average_rows(core: Core, post: Chain) -> Core:
     """Answer with the mean of the squares of a row, after `post`."""
     *c, last = core.c
     inner = last.removeprefix("@ to[c] = POST(").removesuffix(");")
-    loop = ["@ {", f"  float v = {inner};", *(f"  {line}" for line in post.c), "  s += v * v;", "}"]
+    loop = texts.block("@", f"float v = {inner};", *post.c, "s += v * v;")
     # The elements are read again where a row of answers would have kept them.
     reading = [
         line.replace(" to[c] = v;", "").replace("to[c]", "PRE")

@@ -20,6 +20,11 @@ _READ = (
     "@ { const float v = PRE; a = v > a ? v : a; }",
     "$max a",
 )
+_SHARES = (
+    "@ { const float e = expf(to[c] - a); to[c] = e; b += e; }",
+    "$sum b",
+    "@ to[c] = POST(to[c] / b);",
+)
 _WEIGHTS = ("a = tl.max(v, axis=0)", "e = tl.exp(v - a)", "b = tl.sum(e, axis=0)")
 _INFINITE = 'float("-inf")'
 
@@ -31,12 +36,7 @@ _WIDE = (
             "v = torch.exp(v - v.amax(dim=1, keepdim=True))",
             "v /= v.sum(dim=1, keepdim=True)",
         ),
-        c=(
-            *_TOP,
-            "@ { const float e = expf(to[c] - a); to[c] = e; b += e; }",
-            "$sum b",
-            "@ to[c] = POST(to[c] / b);",
-        ),
+        c=(*_TOP, *_SHARES),
         triton=(*_WEIGHTS, "v = e / b"),
         fill=_INFINITE,
     ),
@@ -61,14 +61,7 @@ _WIDE = (
             "v = torch.exp(v.amin(dim=1, keepdim=True) - v)",
             "v /= v.sum(dim=1, keepdim=True)",
         ),
-        c=(
-            "float a = -3e38f, b = 0.0f;",
-            "@ { const float v = -PRE; to[c] = v; a = v > a ? v : a; }",
-            "$max a",
-            "@ { const float e = expf(to[c] - a); to[c] = e; b += e; }",
-            "$sum b",
-            "@ to[c] = POST(to[c] / b);",
-        ),
+        c=(*(line.replace("PRE", "-PRE") for line in _TOP), *_SHARES),
         triton=("v = tl.where(mask, -v, float('-inf'))", *_WEIGHTS, "v = e / b"),
     ),
 )
