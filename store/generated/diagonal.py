@@ -190,13 +190,9 @@ def _write_cuda(program: Program, kind: _Kind, post: Chain) -> TeacherKernel:
             *post.c,
             "if (t == 0) out[r] = v;",
         ]
-        return program.write_cuda(
-            "cuda_warp",
-            "CUDA, a warp a row without the full product, combined by shuffles.",
-            source,
-            ("skips_zeros", "fusion", "warp_shuffle"),
-            grid=texts.WARP_GRID,
-        )
+        about = "CUDA, a warp a row without the full product, combined by shuffles."
+        how = ("skips_zeros", "fusion", "warp_shuffle")
+        return program.write_cuda("cuda_warp", about, source, how, grid=texts.WARP_GRID)
     source = [
         "const int r = blockIdx.y, c = blockIdx.x * 256 + threadIdx.x;",
         "if (c >= cols) return;",
@@ -204,10 +200,7 @@ def _write_cuda(program: Program, kind: _Kind, post: Chain) -> TeacherKernel:
         *post.c,
         "out[r * cols + c] = v;",
     ]
-    return program.write_cuda(
-        "cuda_rows",
-        "CUDA, one element a thread, without the full product.",
-        source,
-        ("skips_zeros", "fusion", "coalesced"),
-        grid="(x.shape[1] + 255) // 256, x.shape[0], 1",
-    )
+    about = "CUDA, one element a thread, without the full product."
+    how = ("skips_zeros", "fusion", "coalesced")
+    grid = "(x.shape[1] + 255) // 256, x.shape[0], 1"
+    return program.write_cuda("cuda_rows", about, source, how, grid=grid)

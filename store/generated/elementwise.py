@@ -100,20 +100,12 @@ def _write_cuda(module: Module, steps: Chain) -> list[TeacherKernel]:
         "#pragma unroll",
         *texts.block("for (int k = 0; k < 4; ++k)", *inner),
     ]
-    about = "CUDA, {} a thread."
     return [
         program.write_cuda(
-            "cuda_one",
-            about.format("one element"),
-            one,
-            ("fusion",),
-            grid="(x.numel() + 255) // 256, 1, 1",
-        ),
-        program.write_cuda(
-            "cuda_four",
-            about.format("four elements"),
-            four,
-            ("fusion", "unrolling"),
-            grid="(x.numel() + 1023) // 1024, 1, 1",
-        ),
+            f"cuda_{name}", f"CUDA, {name} element{plural} a thread.", source, how, grid=grid
+        )
+        for name, plural, source, how, grid in (
+            ("one", "", one, ("fusion",), "(x.numel() + 255) // 256, 1, 1"),
+            ("four", "s", four, ("fusion", "unrolling"), "(x.numel() + 1023) // 1024, 1, 1"),
+        )
     ]

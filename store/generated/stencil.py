@@ -49,7 +49,7 @@ def task(draw: Draw) -> Task:
     titles = [shape, "around the edge" if stencil.wraps else "zeros beyond the edge"]
     titles += [post.title] * bool(post) + ["mean of rows"] * reduced
     last = [*post.inplace("v"), *mean]
-    less = _Stencil(points=points[:-1], wraps=stencil.wraps)
+    less = [*_inplace_lines(replace(stencil, points=points[:-1])), *last]
     high, wide = stencil.reach
     weights = {(r, c): w for r, c, w in points}
     kernel = [
@@ -60,7 +60,10 @@ def task(draw: Draw) -> Task:
         f"w = x.new_tensor({kernel})",
         f"p = F.pad(x[None, None], ({wide}, {wide}, {high}, {high}){mode})",
         "v = F.conv2d(p, w[None, None])[0, 0]",
+        *last,
     ]
+    about = "One convolution in place of the shifted sums."
+    about_wrong = "The shifted sums without the last neighbour."
     program = Program(module, "x.new_empty(x.shape[0])" if reduced else "torch.empty_like(x)")
     bound = "Neighbouring answers read mostly the same elements, so that one pass over memory is "
     bound += f"enough; the reference goes over the grid anew for each of {len(points)} points."
@@ -74,24 +77,12 @@ def task(draw: Draw) -> Task:
         bound=bound,
         kernels=[
             texts.write_rewrite(module, [*_inplace_lines(stencil), *last]),
-            texts.write_torch(
-                "torch_convolution",
-                "One convolution in place of the shifted sums.",
-                module,
-                [*convolution, *last],
-                ("library_call",),
-            ),
+            texts.write_torch("torch_convolution", about, module, convolution, ("library_call",)),
             *_write_c(program, stencil, post, reduced),
             *_write_triton(program, stencil, post, reduced),
             _write_cuda(program, stencil, post, reduced),
             texts.write_rounded(module, lines),
-            texts.write_torch(
-                "wrong_neighbour",
-                "The shifted sums without the last neighbour.",
-                module,
-                [*_inplace_lines(less), *last],
-                ("inplace",),
-            ),
+            texts.write_torch("wrong_neighbour", about_wrong, module, less, ("inplace",)),
         ],
         cuda={"ROWS": (2048, 4096), "COLS": (2048, 4096)},
     )
@@ -277,11 +268,6 @@ def _write_cuda(program: Program, stencil: _Stencil, post: Chain, reduced: bool)
         *post.c,
         "out[r * cols + c] = v;",
     ]
-    return program.write_cuda(
-        "cuda_tiles",
-        "CUDA, one element a thread, tiles of 32 by 8.",
-        source,
-        ("fusion", "tiling"),
-        grid="(x.shape[1] + 31) // 32, (x.shape[0] + 7) // 8, 1",
-        block="32, 8, 1",
-    )
+    about, how = "CUDA, one element a thread, tiles of 32 by 8.", ("fusion", "tiling")
+    grid, block = "(x.shape[1] + 31) // 32, (x.shape[0] + 7) // 8, 1", "32, 8, 1"
+    return program.write_cuda("cuda_tiles", about, source, how, grid=grid, block=block)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -107,9 +107,7 @@ def verify(
         done.unchecked.append(f"author: signed with {key}; --allowed-signers says whose it is")
     else:
         done.checked.append(f"author: signed by {name} with {key}")
-    return Verification(
-        receipt=receipt, checked=done.checked, unchecked=done.unchecked, signer=name
-    )
+    return replace(done, signer=name)
 
 
 def _read_rows(receipt: Mapping[str, Any]) -> dict[str, pa.Table]:

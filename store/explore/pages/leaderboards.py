@@ -42,13 +42,11 @@ async def build(view: View) -> Page:
     ]
     choices = [suite, level, device, baseline, policy, *timed_by]
     values = {one.name: view.choose(one) for one in choices}
-    values |= {
-        one.name: None if values[one.name] == _RANKING else values[one.name] for one in timed_by
-    } | {
-        "baseline": None if values["baseline"] == ALL else values["baseline"],
-        "task_level": None if values["level"] == ALL else values["level"],
-        "author": None if values["policy"] == ANY else values["policy"],
+    only = {
+        name: value if value not in (ALL, ANY, _RANKING) else None for name, value in values.items()
     }
+    values |= {name: only[name] for name in ("baseline", "clock", "precision")}
+    values |= {"task_level": only["level"], "author": only["policy"]}
     # Rankings use one clock and one precision for each task. Any other has a table of its own.
     ranks = values["clock"] is None and values["precision"] is None
     by_clock = Panel(name="by_clock", rows=25, table="folded")

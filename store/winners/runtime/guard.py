@@ -29,7 +29,7 @@ import sys
 import threading
 import warnings
 import weakref
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 from typing import Any, cast
@@ -96,8 +96,8 @@ class Setting:
             self.reference: torch.nn.Module = self.build(module.Model)
         self.model: Any = module.Model
         self._get_inputs = module.get_inputs
-        self.parameters = _list_state(self.reference.named_parameters(remove_duplicate=False))
-        self.buffers = _list_state(self.reference.named_buffers(remove_duplicate=False))
+        self.parameters = dict(self.reference.named_parameters(remove_duplicate=False))
+        self.buffers = dict(self.reference.named_buffers(remove_duplicate=False))
         self.state = [*self.parameters, *self.buffers]
         values = [*self.parameters.values(), *self.buffers.values()]
         self.state_form = tuple(_describe_tensor(value) for value in values)
@@ -352,7 +352,7 @@ class Winner:
             with (
                 self._lock,
                 self._use_build_folder(kernel_id),
-                _on_device(device),
+                torch.cuda.device_of(tensors[0]),
                 torch.random.fork_rng(devices=[device] if device.type == "cuda" else []),
                 _keep_flags(),
             ):
@@ -374,7 +374,7 @@ class Winner:
             table[key] = None
             return answer
         if device.type == "cuda" and torch.cuda.device_count() > 1:
-            module = _OnDevice(module, device)
+            module = _bind_device(module, device)
         table[key] = kernel = (module, slots, kernel_id)
         if len(tensors) == len(inputs) + len(state) and _has_checks():
             usual = (len(tensors), _make_check(tensors), kernel)
@@ -436,8 +436,8 @@ class Winner:
             return module, []
         module = module.to(device)
         own = [
-            *_list_state(module.named_parameters(remove_duplicate=False)),
-            *_list_state(module.named_buffers(remove_duplicate=False)),
+            *dict(module.named_parameters(remove_duplicate=False)),
+            *dict(module.named_buffers(remove_duplicate=False)),
         ]
         if sorted(own) != sorted(setting.state):
             raise ValueError("its parameters are not those of the task")
@@ -573,15 +573,14 @@ def _has_checks() -> bool:
         return False
 
 
-class _OnDevice:
-    """Calls a module with its GPU as the current one."""
+def _bind_device(module: Any, device: torch.device) -> Callable[..., Any]:
+    """Return a function that calls a module with its GPU as the current one."""
 
-    def __init__(self, module: Any, device: torch.device) -> None:
-        self._module, self._device = module, device
+    def call(*inputs: Any) -> Any:
+        with torch.cuda.device(device):
+            return module(*inputs)
 
-    def __call__(self, *inputs: Any) -> Any:
-        with torch.cuda.device(self._device):
-            return self._module(*inputs)
+    return call
 
 
 def run_text(code: str, file: Path, name: str) -> ModuleType:
@@ -632,10 +631,6 @@ def _holds_tensors(module: torch.nn.Module) -> bool:
         elif isinstance(value, Tensor):
             return True
     return False
-
-
-def _list_state(named: Iterable[tuple[str, Tensor]]) -> dict[str, Tensor]:
-    return dict(named)
 
 
 def _describe_tensor(value: Tensor) -> tuple[Any, ...]:
@@ -691,10 +686,6 @@ def _keep_flags() -> Generator[None]:
                 is_kept = read() == value
             if not is_kept:
                 write(value)
-
-
-def _on_device(device: torch.device) -> contextlib.AbstractContextManager[Any]:
-    return torch.cuda.device(device) if device.type == "cuda" else contextlib.nullcontext()
 
 
 def _agree(given: Any, answer: Any) -> bool:
