@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from store.code.languages import find_fence
 from store.code.lexer import make_lexer
@@ -13,9 +13,6 @@ from store.commandline.display import list_rows
 from store.commandline.escape import escape_lines, escape_terminal, quote_name
 from store.dossier.pages import Ancestry, Page, read_section
 from store.lake.sql_files import read_key_columns
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 SHOWN_LEVELS = 16
 """Number of levels of the tree of ancestors that is printed; JSON has all levels."""
@@ -47,38 +44,36 @@ def print_page(page: Page | Ancestry, form: str) -> None:
             about = about | {"config": json.loads(about["config"])}
         echo.print_json(about | page.list_sections())
     elif page.kind == "task":
-        from rich.text import Text
-
-        console, row = echo.open_console(), page.row
+        row = page.row
         title = f"task {row['suite']} {row['suite_revision']} {row['name']}"
-        about = f"{title}: {row['title'] or row['task_id'][:12]}"
-        console.print(Text(escape_terminal(about), style="bold"))
-        _print_sections(console, page, _EMPTY_TASK)
-        _print_file(console, "task.py", row["code"])
-        step = "`store show KERNEL` shows one kernel with its code."
-        console.print(Text(echo.name_commands(step)))
+        _print(f"{title}: {row['title'] or row['task_id'][:12]}", style="bold")
+        _print_sections(page, _EMPTY_TASK)
+        _print_file("task.py", row["code"])
+        _print(echo.name_commands("`store show KERNEL` shows one kernel with its code."))
     elif page.kind == "run":
         _print_run(page)
     else:
-        from rich.text import Text
-
-        console = echo.open_console()
         row = page.row
-        console.print(Text(f"kernel {row['kernel_id']}", style="bold"))
+        _print(f"kernel {row['kernel_id']}", style="bold")
         facts = [row["language"], *(row["techniques"] or []), row["license"] or "no license stated"]
-        console.print(Text(escape_terminal(", ".join(str(fact) for fact in facts if fact))))
-        _print_sections(console, page, _EMPTY_KERNEL)
-        for path, code in [(row["path"], row["code"])] + [
-            (file["path"], file["code"]) for file in row["other_files"] or []
-        ]:
-            _print_file(console, path, code)
+        _print(", ".join(str(fact) for fact in facts if fact))
+        _print_sections(page, _EMPTY_KERNEL)
+        for file in (row, *(row["other_files"] or [])):
+            _print_file(file["path"], file["code"])
 
 
-def _print_file(console: Console, path: str, code: str) -> None:
-    from rich.syntax import Syntax
+def _print(line: str, style: str = "", *, soft_wrap: bool = False) -> None:
     from rich.text import Text
 
-    console.print(Text(f"\nfile {quote_name(path)}", style="bold"))
+    echo.open_console().print(Text(escape_terminal(line), style=style), soft_wrap=soft_wrap)
+
+
+def _print_file(path: str, code: str) -> None:
+    from rich.syntax import Syntax
+
+    console = echo.open_console()
+    console.print()
+    _print(f"file {quote_name(path)}", style="bold")
     lexer = make_lexer(find_fence(path) or "python")
     lines = escape_lines(code, prefix="")
     code_width = None if console.is_terminal else max(map(len, lines), default=1)
@@ -94,7 +89,6 @@ def _print_ancestry(page: Ancestry) -> None:
     from rich.text import Text
     from rich.tree import Tree
 
-    console = echo.open_console()
     root = Tree(Text(f"kernel {page.kernel_id[:12]}", style="bold"))
     branches = {page.kernel_id: root}
     beyond: set[str] = set()
@@ -120,21 +114,16 @@ def _print_ancestry(page: Ancestry) -> None:
         line = branch.add(Text(escape_terminal(about + elsewhere)))
         if not known and edge["parent_distance"] < SHOWN_LEVELS:
             branches[parent] = line
-    console.print(root)
+    echo.open_console().print(root)
     if page.edges.num_rows == 0:
-        console.print(Text("no parent, and no exemplar in its prompts"))
+        _print("no parent, and no exemplar in its prompts")
     if beyond:
-        console.print(
-            Text(f"{len(beyond)} kernels further back have more ancestors: --format json lists all")
-        )
+        _print(f"{len(beyond)} kernels further back have more ancestors: --format json lists all")
 
 
 def _print_run(page: Page) -> None:
-    from rich.text import Text
-
-    console = echo.open_console()
     row = page.row
-    console.print(Text(f"{row['kind']} run {row['run_id']}", style="bold"))
+    _print(f"{row['kind']} run {row['run_id']}", style="bold")
     facts: dict[str, Any] = {
         "member": row["name"],
         "state": row["state"],
@@ -150,17 +139,15 @@ def _print_run(page: Page) -> None:
     }
     for name, fact in facts.items():
         if fact is not None:
-            console.print(Text(f"{name:<10} {escape_terminal(str(fact))}"), soft_wrap=True)
-    _print_sections(console, page, {"Ends": "no end is stored"})
+            _print(f"{name:<10} {fact}", soft_wrap=True)
+    _print_sections(page, {"Ends": "no end is stored"})
 
 
-def _print_sections(console: Console, page: Page, empty: Mapping[str, str]) -> None:
+def _print_sections(page: Page, empty: Mapping[str, str]) -> None:
     """Print a table for each section, and below it the newest text if its rows have texts."""
-    from rich.text import Text
-
     for title, rows in page.sections.items():
         if not rows.num_rows:
-            console.print(Text(f"{title}: {echo.name_commands(empty.get(title, 'none'))}"))
+            _print(f"{title}: {echo.name_commands(empty.get(title, 'none'))}")
             continue
         texts = list(map(str, rows["body"].to_pylist())) if "body" in rows.column_names else []
         shown = rows.drop_columns(["body"] if texts else [])
