@@ -29,10 +29,11 @@ class _Kind:
     wrong: str
     """The same with a mistake."""
     triton: str
-    """At row r and a block of columns c; {load:…} is replaced by a load under the mask."""
+    """At row r and a block of columns c."""
     reduced: bool = False
 
 
+_X = "tl.load(x + r * cols + c, mask, other=0.0)"
 _KINDS = (
     _Kind(
         title="diagonal matrix times matrix",
@@ -42,7 +43,7 @@ _KINDS = (
         slow="d[r] * x[r]",
         term="d[r] * x[r * cols + c]",
         wrong="d[c % rows] * x[r * cols + c]",
-        triton="tl.load(d + r) * tl.load(x + r * cols + c, mask, other=0.0)",
+        triton=f"tl.load(d + r) * {_X}",
     ),
     _Kind(
         title="matrix times diagonal matrix",
@@ -52,7 +53,7 @@ _KINDS = (
         slow="x[r] * d",
         term="x[r * cols + c] * d[c]",
         wrong="x[r * cols + c] * d[r % cols]",
-        triton="tl.load(x + r * cols + c, mask, other=0.0) * tl.load(d + c, mask, other=0.0)",
+        triton=f"{_X} * tl.load(d + c, mask, other=0.0)",
     ),
     _Kind(
         title="matrix between two diagonal matrices",
@@ -62,8 +63,7 @@ _KINDS = (
         slow="d[r] * x[r] * e",
         term="d[r] * x[r * cols + c] * e[c]",
         wrong="d[r] * x[r * cols + c]",
-        triton="tl.load(d + r) * tl.load(x + r * cols + c, mask, other=0.0) "
-        "* tl.load(e + c, mask, other=0.0)",
+        triton=f"tl.load(d + r) * {_X} * tl.load(e + c, mask, other=0.0)",
     ),
     _Kind(
         title="diagonal of a product",
@@ -73,8 +73,7 @@ _KINDS = (
         slow="torch.dot(x[r], y[:, r])",
         term="x[r * cols + c] * y[c * rows + r]",
         wrong="x[r * cols + c] * y[(c * rows + r + 1) % (rows * cols)]",
-        triton="tl.load(x + r * cols + c, mask, other=0.0) "
-        "* tl.load(y + c * rows + r, mask, other=0.0)",
+        triton=f"{_X} * tl.load(y + c * rows + r, mask, other=0.0)",
         reduced=True,
     ),
     _Kind(
@@ -85,8 +84,7 @@ _KINDS = (
         slow="torch.dot(x[r], y[r])",
         term="x[r * cols + c] * y[r * cols + c]",
         wrong="x[r * cols + c] * y[c * rows + r]",
-        triton="tl.load(x + r * cols + c, mask, other=0.0) "
-        "* tl.load(y + r * cols + c, mask, other=0.0)",
+        triton=f"{_X} * tl.load(y + r * cols + c, mask, other=0.0)",
         reduced=True,
     ),
     _Kind(
@@ -97,7 +95,7 @@ _KINDS = (
         slow="torch.dot(x[r] * d, y[r])",
         term="x[r * cols + c] * d[c] * y[r * cols + c]",
         wrong="x[r * cols + c] * d[c]",
-        triton="tl.load(x + r * cols + c, mask, other=0.0) * tl.load(d + c, mask, other=0.0) "
+        triton=f"{_X} * tl.load(d + c, mask, other=0.0) "
         "* tl.load(y + r * cols + c, mask, other=0.0)",
         reduced=True,
     ),
@@ -170,8 +168,7 @@ def _write_c(program: Program, kind: _Kind, post: Chain) -> list[TeacherKernel]:
 
 
 def _write_triton(program: Program, kind: _Kind, post: Chain) -> list[TeacherKernel]:
-    source = ["r = tl.program_id(0)", "c = tl.arange(0, BLOCK)", "mask = c < cols"]
-    source += [f"v = {kind.triton}"]
+    source = [*texts.TRITON_ROW[:3], f"v = {kind.triton}"]
     if kind.reduced:
         source += ["v = tl.sum(v, axis=0)", *post.triton, "tl.store(out + r, v)"]
     else:

@@ -102,10 +102,7 @@ def _write_c(program: Program, pre: Chain, back: bool, reduced: bool) -> list[Te
 
 def _write_triton(program: Program, pre: Chain, back: bool, reduced: bool) -> list[TeacherKernel]:
     source = [
-        "r = tl.program_id(0)",
-        "c = tl.arange(0, BLOCK)",
-        "mask = c < cols",
-        "v = tl.load(x + r * cols + c, mask, other=0.0)",
+        *texts.TRITON_ROW,
         *pre.triton,
         *["v = tl.where(mask, v, 0.0)"] * bool(pre),
         f"v = tl.cumsum(v, axis=0{', reverse=True' if back else ''})",

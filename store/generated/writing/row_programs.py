@@ -103,10 +103,7 @@ def write_kernels(
     out = "x.new_empty(x.shape[0])" if core.scalar else "torch.empty_like(x)"
     fill = [f"v = tl.where(mask, v, {core.fill})"] * bool(pre or core.fill != "0.0")
     triton = [
-        "r = tl.program_id(0)",
-        "c = tl.arange(0, BLOCK)",
-        "mask = c < cols",
-        "v = tl.load(x + r * cols + c, mask, other=0.0)",
+        *texts.TRITON_ROW,
         *pre.triton,
         *fill,
         *core.triton,

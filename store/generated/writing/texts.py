@@ -184,6 +184,13 @@ FOR_COLS = "for (long c = 0; c < cols; ++c)"
 SUM_WARP = "for (int h = 16; h > 0; h /= 2) {0} += __shfl_xor_sync(0xffffffff, {0}, h);"
 """In CUDA, adds up the variable {0} of all threads of a warp."""
 PRAGMA = "#pragma omp parallel for num_threads(threads)"
+TRITON_ROW = (
+    "r = tl.program_id(0)",
+    "c = tl.arange(0, BLOCK)",
+    "mask = c < cols",
+    "v = tl.load(x + r * cols + c, mask, other=0.0)",
+)
+"""Begins a Triton program that has a row of x in v."""
 WARP_GRID = "(x.shape[0] + 7) // 8, 1, 1"
 """The grid of a CUDA kernel that gives a row to each of the 8 warps of a block."""
 WARP_ROW = (
