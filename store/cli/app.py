@@ -349,12 +349,9 @@ def diff(
             return
         difference = history.compare(old, new)
     if format == "json":
-        whole = asdict(difference) | {
-            "new_verdicts": list_rows(difference.new_verdicts),
-            "verdicts": list_rows(difference.verdicts),
-            "best_kernels": list_rows(difference.best_kernels),
-        }
-        echo.print_json(whole)
+        tables = ("new_verdicts", "verdicts", "best_kernels")
+        listed = {name: list_rows(getattr(difference, name)) for name in tables}
+        echo.print_json(vars(difference) | listed)
         return
     counts = [{"table": name, "rows added": n} for name, n in difference.rows_added.items()]
     changes = (
@@ -1433,11 +1430,9 @@ def rejected(
     names = [bundle.name for bundle in bundles]
     given = retry or discard
     if given is None:
-        rows = [asdict(bundle) for bundle in bundles]
-        columns = [field.name for field in fields(spool.RejectedBundle)]
-        display.write_rows(
-            pa.table({name: [row[name] for row in rows] for name in columns}), format
-        )
+        columns = [field.name for field in fields(spool.RejectedBundle)]  # also without bundles
+        rows = {name: [getattr(bundle, name) for bundle in bundles] for name in columns}
+        display.write_rows(pa.table(rows), format)
         return
     if retry and discard:
         raise FlywheelError("--retry and --discard cannot be combined", "Run one, then the other.")

@@ -57,19 +57,14 @@ def find_columns(lake: store.Lake, word: str) -> list[dict[str, Any]]:
 
 def render_tables_page(catalog: Catalog) -> str:
     """Return docs/tables.md. DuckDB tells the columns of views, in an empty lake."""
-    parts = [
-        "# Tables and views",
-        "",
-        "`make docs` generates this page from catalog.yaml and store/views.",
-        "",
-        "## Views",
-        "",
-        "| view | about |",
-        "|---|---|",
-    ]
-    for name in sql_files.list_views():
-        about = sql_files.read_description(sql_files.read_view(name))
-        parts.append(f"| [{name}](../store/views/{name}.sql) | {about} |")
+    views = {
+        name: sql_files.read_description(sql_files.read_view(name))
+        for name in sql_files.list_views()
+    }
+    parts = ["# Tables and views", ""]
+    parts += ["`make docs` generates this page from catalog.yaml and store/views.", "", "## Views"]
+    parts += ["", "| view | about |", "|---|---|"]
+    parts += [f"| [{name}](../store/views/{name}.sql) | {about} |" for name, about in views.items()]
     parts += ["", "Their columns follow the tables."]
     for table in catalog.tables.values():
         parts += ["", f"## {table.name}", "", table.about, ""]
@@ -102,8 +97,7 @@ def render_tables_page(catalog: Catalog) -> str:
     with tempfile.TemporaryDirectory() as folder:
         store.writer(folder, author="docs").close()
         with store.open(folder) as lake:
-            for view in sql_files.list_views():
-                about = sql_files.read_description(sql_files.read_view(view))
+            for view, about in views.items():
                 parts += ["", f"## View {view}", "", about, ""]
                 parts += ["| column | type | about |", "|---|---|---|"]
                 parts += [
