@@ -1,11 +1,8 @@
-"""Tokens per second of a local model by batch size and path, and answers per GPU minute.
+"""Tokens per second of a local model by batch size, and answers per GPU minute.
 
 python benchmarks/sampling.py --device cuda --batches 32,128,256,512,1024
 
-Paths: `local` samples as the policy of `trainers rollout` does (plain `generate`). `static` is
-`generate` with a cache of fixed size, whose decoding steps transformers compiles and records on a
-GPU. `recorded` records them without compiling (by_hand/recorded_steps.py). `continuous` is
-`generate_batch` of transformers with a paged cache. The model has the sizes of SmolLM2-135M and
+It samples as the policy of `trainers rollout` does. The model has the sizes of SmolLM2-135M and
 random weights, unless --model names another: the time does not depend on the weights, and no answer
 ends early.
 """
@@ -14,10 +11,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -64,81 +59,34 @@ def sample_locally(model: Any, ids: Any, new: int) -> int:
                 input_ids=ids,
                 attention_mask=mask,
                 past_key_values=cache,
-                generation_config=_settings(leg, GenerationConfig),
-            )
+                generation_config=GenerationConfig(
+                    max_new_tokens=leg, min_new_tokens=leg, do_sample=True, temperature=1.0,
+                    top_k=0, pad_token_id=0, eos_token_id=1, return_dict_in_generate=True,
+                ),
+            )  # fmt: skip
             ids, cache = out.sequences, out.past_key_values
             mask = torch.ones_like(ids)
             made += leg
     return made * ids.shape[0]
 
 
-def sample_static(model: Any, ids: Any, new: int) -> int:
-    """Return the tokens of `generate` with a cache of fixed size."""
-    import torch
-    from transformers import GenerationConfig
-
-    settings = _settings(new, GenerationConfig, cache_implementation="static")
-    with torch.inference_mode():
-        out = model.generate(
-            input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=settings
-        )
-    return int(out.sequences.shape[1] - ids.shape[1]) * ids.shape[0]
-
-
-def sample_recorded(model: Any, ids: Any, new: int) -> int:
-    """Return the tokens of `generate` whose steps are one CUDA graph."""
-    import torch
-    from by_hand import recorded_steps
-    from transformers import GenerationConfig
-
-    settings = _settings(new, GenerationConfig, **recorded_steps.SETTINGS)
-    with torch.inference_mode(), recorded_steps.replay_steps(model):
-        out = model.generate(
-            input_ids=ids, attention_mask=torch.ones_like(ids), generation_config=settings
-        )
-    return int(out.sequences.shape[1] - ids.shape[1]) * ids.shape[0]
-
-
-def sample_continuously(model: Any, ids: Any, new: int) -> int:
-    """Return the tokens of `generate_batch`."""
-    from transformers import GenerationConfig
-
-    made = model.generate_batch(ids.tolist(), generation_config=_settings(new, GenerationConfig))
-    return sum(len(one.generated_tokens) for one in made.values())
-
-
-PATHS: dict[str, Callable[[Any, Any, int], int]] = {
-    "local": sample_locally,
-    "static": sample_static,
-    "recorded": sample_recorded,
-    "continuous": sample_continuously,
-}
-
-
-def _settings(new: int, kind: Any, **more: Any) -> Any:
-    return kind(
-        max_new_tokens=new, min_new_tokens=new, do_sample=True, temperature=1.0, top_k=0,
-        pad_token_id=0, eos_token_id=1, return_dict_in_generate=True, **more,
-    )  # fmt: skip
-
-
 def measure(
-    model: Any, path: str, batch: int, prompt: int, new: int, answer: int, repeats: int
+    model: Any, batch: int, prompt: int, new: int, answer: int, repeats: int
 ) -> dict[str, Any]:
-    """Return the figures of one path and batch size; a failure is a figure, too."""
+    """Return the figures of one batch size; a failure is a figure, too."""
     import torch
 
     device = model.device
     ids = torch.randint(2, model.config.vocab_size, (batch, prompt), device=device)
     seconds: list[float] = []
     made = 0
-    row: dict[str, Any] = {"path": path, "batch": batch}
+    row: dict[str, Any] = {"batch": batch}
     try:
         # The first run compiles and allocates.
         for _ in range(repeats + 1):
             _synchronize(device)
             begun = time.perf_counter()
-            made = PATHS[path](model, ids, new)
+            made = sample_locally(model, ids, new)
             _synchronize(device)
             seconds.append(time.perf_counter() - begun)
     except Exception as error:
@@ -167,11 +115,10 @@ def _synchronize(device: Any) -> None:
 
 
 def main() -> None:
-    """Measure every path at every batch size until the time is over, and print a table."""
+    """Measure every batch size until the time is over, and print a table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--model", default="smollm2-135m", help=f"folder, or {', '.join(SIZES)}")
     parser.add_argument("--device", default="cpu")
-    parser.add_argument("--paths", default="local,static,recorded,continuous")
     parser.add_argument("--batches", default="8,32")
     parser.add_argument("--prompt", type=int, default=1024, help="tokens of a prompt")
     parser.add_argument("--new", type=int, default=128, help="tokens to sample")
@@ -183,22 +130,21 @@ def main() -> None:
     begun = time.monotonic()
     model = load_model(given.model, given.device)
     out = given.out or Path(tempfile.gettempdir()) / "sampling.jsonl"
-    print("path     batch  first s  seconds  ms/step  tokens/s  answers/min")
-    for path in given.paths.split(","):
-        for batch in map(int, given.batches.split(",")):
-            if time.monotonic() - begun > given.total_s:
-                sys.exit(0)
-            row = measure(model, path, batch, given.prompt, given.new, given.answer, given.repeats)
-            with out.open("a", encoding="utf-8") as file:
-                file.write(json.dumps(row) + "\n")
-            if "error" in row:
-                print(f"{path:8} {batch:5}  {row['error']}", flush=True)
-                continue
-            print(
-                f"{path:8} {batch:5} {row['first_s']:8} {row['seconds']:8} {row['ms_per_step']:8} "
-                f"{row['tokens_per_s']:9} {row['answers_per_minute']:12}",
-                flush=True,
-            )
+    print("batch  first s  seconds  ms/step  tokens/s  answers/min")
+    for batch in map(int, given.batches.split(",")):
+        if time.monotonic() - begun > given.total_s:
+            break
+        row = measure(model, batch, given.prompt, given.new, given.answer, given.repeats)
+        with out.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(row) + "\n")
+        if "error" in row:
+            print(f"{batch:5}  {row['error']}", flush=True)
+            continue
+        print(
+            f"{batch:5} {row['first_s']:8} {row['seconds']:8} {row['ms_per_step']:8} "
+            f"{row['tokens_per_s']:9} {row['answers_per_minute']:12}",
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

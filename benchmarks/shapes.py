@@ -16,7 +16,7 @@ import os
 import statistics
 from dataclasses import replace
 
-from verdict_stability import iterate_kernels
+from verdict_stability import iterate_cases
 
 from evaluators.device.fingerprint import find_architecture
 from evaluators.judge import Config, judge
@@ -35,8 +35,9 @@ def main() -> None:
     given = parser.parse_args()
     kernels = [
         kernel
-        for kernel in iterate_kernels(given.device)
-        if kernel.name.startswith(tuple(given.only)) and not kernel.name.startswith("honest/")
+        for kernel in iterate_cases(given.device)
+        if kernel.request_id.startswith(tuple(given.only))
+        and not kernel.request_id.startswith("honest/")
     ]
     print(f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores")
     shares: list[float] = []
@@ -45,7 +46,8 @@ def main() -> None:
     tools = describe_toolchain(find_architecture(given.device))
     with Bench(given.device, Builds(default_root(), tools)) as bench:
         for kernel, number in itertools.product(kernels, range(given.rounds + 1)):
-            case = replace(kernel.as_case(), trusted=True, task_id=kernel.name.split("/")[0])
+            task = kernel.request_id.partition("/")[0]
+            case = replace(kernel, trusted=True, task_id=task)
             tables = judge(case, bench, Config(draw_shapes=3 if number else 0))
             own, *others = tables["evaluations"]
             if not number or own["status"] != "correct":  # the first one has compiled the kernel
@@ -61,7 +63,7 @@ def main() -> None:
             for outcome in found:
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
             print(
-                f"{kernel.name}: {own['wall_s']:.2f} s, at shapes {added_s:.2f} s, "
+                f"{kernel.request_id}: {own['wall_s']:.2f} s, at shapes {added_s:.2f} s, "
                 f"{shares[-1]:.0%}; {', '.join(found)}"
             )
     shares.sort()

@@ -20,7 +20,7 @@ import os
 import sys
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -49,36 +49,18 @@ OF_TIMES = {
 """Flags that depend on the load of the host."""
 
 
-@dataclass(frozen=True)
-class Kernel:
-    """A kernel with its task."""
+def iterate_cases(device: str) -> Iterator[Case]:
+    """Yield the honest kernels that can run on a device, those of one task together.
 
-    name: str
-    code: str
-    task: str
-    axes: str = "{}"
-    other_files: tuple[tuple[str, str], ...] = ()
-
-    def as_case(self) -> Case:
-        """Return the kernel as a case of the judge."""
-        return Case(
-            kernel_id="k",
-            task_id="t",
-            workload_id="w",
-            code=self.code,
-            other_files=self.other_files,
-            task_code=self.task,
-            axes=self.axes,
-        )
-
-
-def iterate_kernels(device: str) -> Iterator[Kernel]:
-    """Yield the honest kernels that can run on a device, those of one task together."""
+    The `request_id` of a case is the kernel's name.
+    """
+    blank = Case(kernel_id="k", task_id="t", workload_id="w", code="", task_code="")
     for task in starter.read_suite().tasks:
         for kernel in task.kernels:
             if kernel.label == "honest" and kernel.device in (device, "any"):
                 axes = json.dumps(task.workloads.get(device, {}))
-                yield Kernel(f"{task.name}/{kernel.name}", kernel.code, task.code, axes)
+                name = f"{task.name}/{kernel.name}"
+                yield Case(**ids, request_id=name, code=kernel.code, task_code=task.code, axes=axes)
     for path in sorted((ADVERSARIAL / "honest").glob("*.py")):
         code = path.read_text()
         head = dict(line[2:].split(": ", 1) for line in code.split("\n\n")[0].splitlines()[2:])
@@ -90,10 +72,12 @@ def iterate_kernels(device: str) -> Iterator[Kernel]:
                 for name in head.get("files", "").split()
                 if (folder / name).exists()
             )
-            yield Kernel(f"honest/{path.stem}", code, task, other_files=files)
+            name = f"honest/{path.stem}"
+            named = replace(blank, request_id=name, code=code, task_code=task)
+            yield replace(named, other_files=files)
 
 
-def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
+def judge_calls(case: Case, bench: Bench) -> dict[str, Any]:
     """Make the calls of the full protocol without timing; returns what they say."""
     from evaluators.judging.bench import BaselineTask
     from evaluators.judging.calls import CorrectnessProtocol, draw_probe
@@ -112,11 +96,11 @@ def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     deadlines = Deadlines(
         import_s=600.0, build_s=600.0, first_call_s=600.0, call_s=120.0, total_s=3600.0
     )
-    evidence, axes = CaseResult(), json.loads(kernel.axes)
-    files = {"kernel.py": kernel.code, **dict(kernel.other_files)}
-    reference = bench.open_reference(kernel.task, axes)
+    evidence, axes = CaseResult(), json.loads(case.axes)
+    files = case.files
+    reference = bench.open_reference(case.task_code, axes)
     reference.reset()
-    bench.expect_candidate(kernel.task, axes, files, limits)
+    bench.expect_candidate(case.task_code, axes, files, limits)
     first = draw_probe(reference, evidence)
     sizes = Sizes.of(first.inputs, first.expected.value)
     worker = bench.start_candidate(files, sizes, limits, deadlines)
@@ -126,7 +110,7 @@ def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
         worker.load("kernel.py", "ModelNew", {})
         protocol.adopt_weights(worker.construct(WEIGHT_SEED, reference.arguments))
         protocol.make_verdict_calls(first, CALLS)
-        task = BaselineTask(kernel.task, axes, sizes, deadlines)
+        task = BaselineTask(case.task_code, axes, sizes, deadlines)
         probe = bench.start_baselines(task).main if bench.device == "cuda" else worker
         protocol.make_robustness_calls(probe)
     except Failed as failed:
@@ -145,10 +129,10 @@ def judge_calls(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     }
 
 
-def judge_whole(kernel: Kernel, bench: Bench) -> dict[str, Any]:
+def judge_whole(case: Case, bench: Bench) -> dict[str, Any]:
     """Judge a kernel as any other; returns what the verdict says beside its times."""
     config = Config(diagnosis=False, draw_shapes=0)
-    [row] = judge(kernel.as_case(), bench, config)["evaluations"]
+    [row] = judge(case, bench, config)["evaluations"]
     return {
         "status": row["status"],
         "reason": row["reason"],
@@ -159,14 +143,14 @@ def judge_whole(kernel: Kernel, bench: Bench) -> dict[str, Any]:
     }
 
 
-def judge_often(work: tuple[Kernel, str, str, int]) -> list[dict[str, Any]]:
+def judge_often(work: tuple[Case, str, str, int]) -> list[dict[str, Any]]:
     """Judge one kernel some times in a bench of its own; returns a row for each time."""
-    kernel, kind, device, times = work
+    case, kind, device, times = work
     rows: list[dict[str, Any]] = []
     with Bench(device) as bench:
         for _ in range(times):
-            found = (judge_whole if kind == "whole" else judge_calls)(kernel, bench)
-            rows.append({"kernel": kernel.name, "kind": kind, "device": device, **found})
+            found = (judge_whole if kind == "whole" else judge_calls)(case, bench)
+            rows.append({"kernel": case.request_id, "kind": kind, "device": device, **found})
     return rows
 
 
@@ -220,8 +204,8 @@ def main() -> None:
     options = parser.parse_args()
     kernels = [
         kernel
-        for kernel in iterate_kernels(options.device)
-        if not options.only or any(part in kernel.name for part in options.only)
+        for kernel in iterate_cases(options.device)
+        if not options.only or any(part in kernel.request_id for part in options.only)
     ][: options.kernels]
     done = Counter((row["kernel"], row["kind"]) for row in read_rows(options.out))
     calls = [(kernel, "calls", options.device) for kernel in kernels]
@@ -232,9 +216,9 @@ def main() -> None:
     with options.out.open("a") as file:
         for works, processes in plans:
             missing = [
-                (*work, options.seeds - done[work[0].name, work[1]])
+                (*work, left)
                 for work in works
-                if done[work[0].name, work[1]] < options.seeds
+                if (left := options.seeds - done[work[0].request_id, work[1]]) > 0
             ]
             if not missing:
                 continue

@@ -30,8 +30,6 @@ from pathlib import Path
 import torch
 
 import store
-from evaluators.sandbox import isolation
-from evaluators.sandbox.isolation import find_available_walls, is_possible
 from evaluators.sandbox.launcher import ForkServer, Limits, Template
 from evaluators.worker.handle import Deadlines, Sizes, WorkerHandle, start_worker
 
@@ -89,44 +87,6 @@ def run_fresh(folder: str) -> dict[str, float]:
     begin = time.perf_counter()
     subprocess.run([sys.executable, "-c", FRESH, folder], check=True)
     return {"fresh interpreter": time.perf_counter() - begin}
-
-
-def time_in_fork(action: Callable[[], None]) -> float:
-    """Seconds of one step of a worker's set-up, measured in a forked child."""
-    reading, writing = os.pipe()
-    pid = os.fork()
-    if pid == 0:
-        begin = time.perf_counter()
-        action()
-        os.write(writing, str(time.perf_counter() - begin).encode())
-        os._exit(0)
-    os.waitpid(pid, 0)
-    os.close(writing)
-    with os.fdopen(reading) as end:
-        return float(end.read() or "nan")
-
-
-def walls(folder: str) -> dict[str, float]:
-    """Seconds of each wall that a worker gets for itself."""
-    return {
-        "of it: an empty fork": _time(lambda: is_possible(lambda: None)),
-        "of it: Landlock": time_in_fork(lambda: isolation.guard(["landlock"], [folder], gpu=False)),
-        "of it: seccomp": time_in_fork(
-            lambda: (
-                isolation.guard([], [], gpu=False),
-                isolation.narrow(["seccomp"], [], gpu=False),
-            )[1]
-        ),
-        "of it: capabilities": time_in_fork(
-            lambda: isolation.narrow(["no_capabilities"], [], gpu=False)
-        ),
-    }
-
-
-def _time(action: Callable[[], object]) -> float:
-    begin = time.perf_counter()
-    action()
-    return time.perf_counter() - begin
 
 
 @contextmanager
@@ -262,7 +222,6 @@ def main() -> None:
         Template(1) as template,
         ForkServer(template) as fork_server,
     ):
-        find_available_walls([], folder, gpu=False)  # paths are found once, as in a fork server
         Path(folder, "kernel.py").write_text(CANDIDATE)
         begin = time.perf_counter()
         fork_server.wait_ready()
@@ -270,7 +229,7 @@ def main() -> None:
         run_forked(fork_server)
         run_fresh(folder)
         for _ in range(rounds):
-            for figures in (run_forked(fork_server), walls(folder), run_fresh(folder)):
+            for figures in (run_forked(fork_server), run_fresh(folder)):
                 for name, figure in figures.items():
                     seconds.setdefault(name, []).append(figure)
     middle = {name: statistics.median(figures) for name, figures in seconds.items()}

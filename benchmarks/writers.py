@@ -10,14 +10,12 @@ same rows from one process in transactions of 100 bundles, and checks and spools
 starts when all writers have appended a first bundle and have their rows in memory, and stops when
 all bundles are committed. Exits with 1 unless every bundle is in the lake exactly once. With
 `--server`, the catalogs of both sides are on a PostgreSQL server on loopback that syncs to disk.
-With `--raw-groups`, raw DuckLake alone commits groups of these sizes.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -103,25 +101,6 @@ def time_raw(url: str, bundles: int) -> float:
     return seconds
 
 
-def compare_groups(url: str, sizes: list[int]) -> None:
-    """Print how fast raw DuckLake commits groups of each size."""
-    rows = bundles_of(max(1000, *sizes), read_known(url), seed=-1)
-    raw = Raw(url)
-    print("| bundles in a transaction | median ms | bundles/s | CPU ms per bundle |")
-    print("|---:|---:|---:|---:|")
-    for size in sizes:
-        seconds: list[float] = []
-        begun = time.process_time()
-        for start in range(0, len(rows) - size + 1, size):
-            since = time.perf_counter()
-            raw.commit(rows[start : start + size])
-            seconds.append(time.perf_counter() - since)
-        cpu_ms = 1e3 * (time.process_time() - begun) / (len(seconds) * size)
-        median = statistics.median(seconds)
-        print(f"| {size} | {1e3 * median:.0f} | {size / median:.0f} | {cpu_ms:.2f} |", flush=True)
-    raw.close()
-
-
 def require_once(url: str, way: str, wanted: int) -> int:
     """Exit unless the lake has every bundle of a way once, with all rows; return the commits."""
     with store.open(url) as lake:
@@ -177,7 +156,6 @@ def main() -> None:
     parser.add_argument("--lake", type=Path, help="use this generated lake instead of making one")
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     parser.add_argument("--server", action="store_true", help="put the catalogs on PostgreSQL")
-    parser.add_argument("--raw-groups", type=int, nargs="+", help="time raw DuckLake by group size")
     given = parser.parse_args()
     with (
         tempfile.TemporaryDirectory(prefix="flywheel-writers-", dir=given.folder) as folder,
@@ -191,8 +169,6 @@ def main() -> None:
             os.environ["XDG_STATE_HOME"] = folder
             server = PostgresServer(is_durable=True)
             ends.callback(server.end)
-        if given.raw_groups:
-            return compare_groups(copy_to(made, Path(folder) / "raw", server), given.raw_groups)
         print(
             "| writers | way | bundles | s | bundles in a commit | CPU ms per bundle | bundles/s "
             "| raw DuckLake bundles/s | speed |"
