@@ -60,7 +60,8 @@ def iterate_cases(device: str) -> Iterator[Case]:
             if kernel.label == "honest" and kernel.device in (device, "any"):
                 axes = json.dumps(task.workloads.get(device, {}))
                 name = f"{task.name}/{kernel.name}"
-                yield Case(**ids, request_id=name, code=kernel.code, task_code=task.code, axes=axes)
+                text, task_code = kernel.code, task.code
+                yield replace(blank, request_id=name, code=text, task_code=task_code, axes=axes)
     for path in sorted((ADVERSARIAL / "honest").glob("*.py")):
         code = path.read_text()
         head = dict(line[2:].split(": ", 1) for line in code.split("\n\n")[0].splitlines()[2:])
