@@ -33,7 +33,8 @@ with store.writer("lake", author="tests"):
     pass
 with store.open("lake") as lake:
     config = milestone.Config(baseline="{NEW}", second_baseline="{NEW}")
-    rewards = scoring.score_step(lake, "milestone", config, "run", 0, [], [])
+    rule = scoring.load_rule("milestone")
+    rewards = scoring.score_step(lake, rule, config, "run", 0, [], [])
 known = catalog.load()
 print(json.dumps({{
     "baseline": known.enums["baseline"].values,

@@ -434,28 +434,6 @@ def replay(
     return Replayed(figures=figures, notes=notes, settings=settings)
 
 
-_OWNED: trl_trainers.Owned = {
-    "num_generations": "--group-size",
-    "per_device_train_batch_size": "--batch",
-    "gradient_accumulation_steps": "--prompts-per-step",
-    "generation_batch_size": "--prompts-per-step",
-    "max_completion_length": "--max-completion",
-    "max_steps": "--steps",
-    "temperature": "--sampling-temperature",
-    "top_p": "--top-p",
-    "beta": "--beta",
-    "epsilon": "--epsilon",
-    "mask_truncated_completions": "--mask-truncated",
-    "use_vllm": "--vllm",
-    "vllm_mode": "--vllm",
-    "scale_rewards": None,
-    "reward_weights": None,
-    "remove_unused_columns": None,
-    "shuffle_dataset": None,
-}
-"""Settings of GRPOConfig that our options set; None for those that stored rows depend on."""
-
-
 def make_settings(job: Job, config: Config) -> dict[str, Any]:
     """Return the arguments of GRPOConfig.
 
@@ -479,28 +457,35 @@ def make_settings(job: Job, config: Config) -> dict[str, Any]:
             f"--max-completion {config.max_completion} leaves no room for a prompt",
             f"--max-length {config.max_length} is for both.",
         )
-    ours = {
-        "loss_type": "grpo",
-        "scale_rewards": "group",
-        "num_generations": config.group_size,
-        "per_device_train_batch_size": config.batch,
-        "gradient_accumulation_steps": answers // (processes * config.batch),
-        "max_completion_length": config.max_completion,
-        "mask_truncated_completions": config.mask_truncated,
-        "max_steps": config.steps,
-        "temperature": config.sampling_temperature,
-        "top_p": config.top_p,
-        "top_k": 0,
-        "beta": config.beta,
-        "epsilon": config.epsilon,
-        "use_vllm": config.vllm != "off",
-        "remove_unused_columns": False,
-        "shuffle_dataset": False,
-        "ddp_timeout": int(ranks.WAIT.total_seconds()),
+    # With the option of ours that sets it, or with what --trl may not change at all, since stored
+    # rows depend on it.
+    passes = answers // (processes * config.batch)
+    owned: dict[str, tuple[str | None, Any]] = {
+        "num_generations": ("--group-size", config.group_size),
+        "per_device_train_batch_size": ("--batch", config.batch),
+        "gradient_accumulation_steps": ("--prompts-per-step", passes),
+        "max_completion_length": ("--max-completion", config.max_completion),
+        "max_steps": ("--steps", config.steps),
+        "temperature": ("--sampling-temperature", config.sampling_temperature),
+        "top_p": ("--top-p", config.top_p),
+        "beta": ("--beta", config.beta),
+        "epsilon": ("--epsilon", config.epsilon),
+        "mask_truncated_completions": ("--mask-truncated", config.mask_truncated),
+        "use_vllm": ("--vllm", config.vllm != "off"),
+        "scale_rewards": (None, "group"),
+        "remove_unused_columns": (None, False),
+        "shuffle_dataset": (None, False),
     }
+    ours = {name: value for name, (_, value) in owned.items()}
+    ours |= {"loss_type": "grpo", "top_k": 0, "ddp_timeout": int(ranks.WAIT.total_seconds())}
     if config.vllm != "off":
         ours["vllm_mode"] = config.vllm
-    return trl_trainers.make_settings(GRPOConfig, config, job.out, ours, _OWNED)
+    flags = {name: flag for name, (flag, _) in owned.items()} | {
+        "generation_batch_size": "--prompts-per-step",
+        "vllm_mode": "--vllm",
+        "reward_weights": None,
+    }
+    return trl_trainers.make_settings(GRPOConfig, config, job.out, ours, flags)
 
 
 def configure_reward(config: Config) -> tuple[Rule, Terms]:

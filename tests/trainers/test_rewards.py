@@ -124,7 +124,10 @@ def score_rule(
     lake: store.Lake, rule: str, config: Any = None, names: Any = NAMES
 ) -> scoring.Scored:
     wanted = [attempt(name)["generation_id"] for name in names]
-    return scoring.score_step(lake, rule, config, RUN["run_id"], 0, wanted, ["g"] * len(wanted))
+    known = scoring.load_rule(rule)
+    terms = config or known.config()
+    groups = ["g"] * len(wanted)
+    return scoring.score_step(lake, known, terms, RUN["run_id"], 0, wanted, groups)
 
 
 # ---- rules ---------------------------------------------------------------------------------------
@@ -289,9 +292,8 @@ def test_a_clock_can_be_chosen(lake_url: str) -> None:
             ("gpu", [None, None]),
         ):
             config = log_speedup.Config(clock=clock)
-            scored = scoring.score_step(
-                lake, "log-speedup", config, RUN["run_id"], 0, names, ["g", "g"]
-            )
+            rule = scoring.load_rule("log-speedup")
+            scored = scoring.score_step(lake, rule, config, RUN["run_id"], 0, names, ["g", "g"])
             assert scored.raw == pytest.approx(expected)
 
 
@@ -303,7 +305,7 @@ def test_rewards_come_in_the_order_asked(judged_lake: store.Lake) -> None:
 
 def test_an_attempt_that_is_not_stored_is_refused(judged_lake: store.Lake) -> None:
     with pytest.raises(UnknownName, match="holds no generation 'unheard'"):
-        scoring.score_step(judged_lake, "success", None, RUN["run_id"], 0, ["unheard"], ["g"])
+        scoring.score_step(judged_lake, RULE, SHORT, RUN["run_id"], 0, ["unheard"], ["g"])
     with pytest.raises(UnknownName, match='no reward rule "cuda"'):
         score_rule(judged_lake, "cuda")
 
@@ -448,6 +450,7 @@ STEPS = [
     ["slow", "over eager", "wrong", "fastest"],
 ]
 SHORT = cuda_l1.Config(refresh_every=2, window=2)
+RULE = scoring.load_rule("cuda-l1")
 
 
 def sample_step(step: int) -> list[b.Row]:
@@ -467,9 +470,7 @@ def train_steps(url: str, steps: range) -> list[scoring.Scored]:
             groups = [row["group_id"] for row in rows]
             wanted = [row["generation_id"] for row in rows]
             with writer.reader() as lake:
-                one = scoring.score_step(
-                    lake, "cuda-l1", SHORT, RUN["run_id"], step, wanted, groups
-                )
+                one = scoring.score_step(lake, RULE, SHORT, RUN["run_id"], step, wanted, groups)
             writer.append({"rewards": one.rows}, f"rewards of step {step}")
             made.append(one)
     return made
@@ -546,7 +547,7 @@ def test_a_step_may_be_scored_in_batches_and_any_order(
         for places in ([3, 2], [0, 1], [1, 3, 0, 2]):
             wanted = [rows[at]["generation_id"] for at in places]
             groups = [rows[at]["group_id"] for at in places]
-            found = scoring.score_step(lake, "cuda-l1", SHORT, RUN["run_id"], 4, wanted, groups)
+            found = scoring.score_step(lake, RULE, SHORT, RUN["run_id"], 4, wanted, groups)
             assert found.smoothed == [made[4].smoothed[at] for at in places]
             assert found.advantage == [made[4].advantage[at] for at in places]
 
@@ -555,10 +556,10 @@ def test_a_step_may_be_scored_in_batches_and_any_order(
 def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[scoring.Scored]]) -> None:
     url, _, made = run
     with store.open(url) as lake:
-        found = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1")
+        found = scoring.verify_rewards(lake, RUN["run_id"], RULE)
         assert (found.rewards, found.different, found.other_lakes) == (19, [], 0)
         # The whole of history at once gives what step by step gave.
-        whole = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT)
+        whole = scoring.rescore_run(lake, RUN["run_id"], RULE, SHORT)
         by_generation = {row["generation_id"]: row for row in whole.rows}
         for stored in (row for one in made for row in one.rows):
             again = by_generation[stored["generation_id"]]
@@ -568,15 +569,15 @@ def test_stored_rewards_are_the_same_again(run: tuple[str, str, list[scoring.Sco
 
 @pytest.mark.slow
 def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
-    run: tuple[str, str, list[scoring.Scored]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    run: tuple[str, str, list[scoring.Scored]], tmp_path: Path
 ) -> None:
     url = str(tmp_path / "lake")
     shutil.copytree(run[0], url)
-    found = b.finding(b.kernel("fastest"))
+    found, swept = b.finding(b.kernel("fastest")), replace(RULE, name="swept")
     with store.writer(url, author="tests") as writer:
         writer.append({"findings": [found], "standings": [b.standing(found)]}, "a hack")
         with writer.reader() as lake:
-            whole = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT, name="swept")
+            whole = scoring.rescore_run(lake, RUN["run_id"], swept, SHORT)
             kernels = [name for step in STEPS for name in step]
             assert {raw for name, raw in zip(kernels, whole.raw, strict=True)
                     if name == "fastest"} == {0.0}  # fmt: skip
@@ -589,15 +590,11 @@ def test_a_hack_found_later_changes_what_is_rescored_and_nothing_stored(
             stored = lake.sql("SELECT raw FROM rewards WHERE rule = 'cuda-l1' ORDER BY raw").rows()
             raw = [value for one in run[2] for value in one.raw if value is not None]
             assert [row["raw"] for row in stored] == sorted(raw)
-            again = scoring.verify_rewards(lake, RUN["run_id"], "cuda-l1", name="swept")
+            again = scoring.verify_rewards(lake, RUN["run_id"], swept)
             assert (again.rewards, again.different) == (19, [])
             # A rule that was changed without a new version shows.
-            rule = scoring.load_rule("cuda-l1")
-            other = replace(rule, raw=lambda rows, config: rule.raw(rows, config) + 0.5)
-            monkeypatch.setattr(scoring, "load_rule", lambda name: other)
-            different = scoring.verify_rewards(
-                lake, RUN["run_id"], "cuda-l1", name="swept"
-            ).different
+            other = replace(swept, raw=lambda rows, config: swept.raw(rows, config) + 0.5)
+            different = scoring.verify_rewards(lake, RUN["run_id"], other).different
     assert len(different) == 19
     assert different[0]["raw"] == different[0]["stored_raw"] + 0.5
 
@@ -610,10 +607,10 @@ def test_a_kernel_that_no_dataset_may_hold_earns_nothing(
     shutil.copytree(run[0], url)
     suspicion = b.finding(b.kernel("over eager"), confidence=0.8)
     with store.writer(url, author="tests") as writer, writer.reader() as lake:
-        before = scoring.rescore_run(lake, RUN["run_id"], "cuda-l1", SHORT, name="before")
+        before = scoring.rescore_run(lake, RUN["run_id"], RULE, SHORT)
         writer.append({"findings": [suspicion]}, "a strong suspicion that nobody has decided on")
         with writer.reader() as later:
-            after = scoring.rescore_run(later, RUN["run_id"], "cuda-l1", SHORT, name="after")
+            after = scoring.rescore_run(later, RUN["run_id"], RULE, SHORT)
     names = [name for step in STEPS for name in step]
     assert {raw for name, raw in zip(names, before.raw, strict=True) if name == "over eager"} == {
         2.0

@@ -45,9 +45,6 @@ from trainers.runs import job, processes
 from trainers.runs.job import Job
 from trainers.training import judging
 
-if typing.TYPE_CHECKING:
-    import store
-
 _DEFAULT = Common()
 _REASONS = 3
 _CONFIG = Config()
@@ -408,8 +405,10 @@ def rescore(
 
     with store.open(common.lake, at) as lake:
         run_id = _find_run(lake, run)
+        known = scoring.load_rule(rule)
+        stored_as = dataclasses.replace(known, name=name or known.name)
         if verify:
-            compared = scoring.verify_rewards(lake, run_id, rule, name=name)
+            compared = scoring.verify_rewards(lake, run_id, stored_as)
             if compared.different:
                 display.write_rows(pa.Table.from_pylist(compared.different), format)
                 raise FlywheelError(
@@ -421,20 +420,18 @@ def rescore(
             if compared.other_lakes:
                 echo.print_note(f"{compared.other_lakes} were computed at another lake's snapshot")
             return
-        known = scoring.load_rule(rule)
         terms = scoring.configure_rule(known, job.parse_values("option", option))
-        stored_as = name or known.name
         query = (
             "SELECT count(*) AS n FROM rewards "
             "WHERE run_id = $1 AND rule = $2 AND rule_version = $3"
         )
-        [row] = lake.run(query, [run_id, stored_as, known.version]).rows()
+        [row] = lake.run(query, [run_id, stored_as.name, known.version]).rows()
         if row["n"]:
             raise FlywheelError(
-                f"run {run_id} has {row['n']} rewards under {stored_as} {known.version}",
+                f"run {run_id} has {row['n']} rewards under {stored_as.name} {known.version}",
                 "--verify recomputes them; --name stores others under a different name.",
             )
-        scored = scoring.rescore_run(lake, run_id, rule, terms, name=stored_as)
+        scored = scoring.rescore_run(lake, run_id, stored_as, terms)
     names = ("step", "raw", "smoothed")
     by_step = (
         pa.table({name: [row[name] for row in scored.rows] for name in names})
@@ -450,7 +447,8 @@ def rescore(
         return
     with store.writer(common.lake, author="trainers rescore") as writer:
         snapshot = writer.append(
-            {"rewards": scored.rows}, f"rewards of run {run_id} under {stored_as} {known.version}"
+            {"rewards": scored.rows},
+            f"rewards of run {run_id} under {stored_as.name} {known.version}",
         )
     echo.print_note(f"rewards +{len(scored.rows)} → snapshot {snapshot}")
 

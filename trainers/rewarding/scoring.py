@@ -12,7 +12,7 @@ import functools
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields
 from typing import Any, Literal, TypeAlias, get_type_hints
 
 import msgspec
@@ -160,8 +160,8 @@ class Scored:
 
 def score_step(
     lake: store.Lake,
-    rule: str,
-    config: Terms | None,
+    rule: Rule,
+    terms: Terms,
     run_id: str,
     step: int,
     generation_ids: Sequence[str],
@@ -178,15 +178,13 @@ def score_step(
         run_id: Training run whose rewards these are.
         groups: Group of each attempt; advantages are relative to it.
 
-    Raises UnknownName: no such rule, or the lake lacks a generation.
+    Raises UnknownName: the lake lacks a generation.
     """
-    loaded = load_rule(rule)
-    terms = loaded.config() if config is None else config
     first, last = find_window(step, terms)
     window = {
         "run_id": run_id,
-        "rule": loaded.name,
-        "rule_version": loaded.version,
+        "rule": rule.name,
+        "rule_version": rule.version,
         "first": first,
         "last": last,
     }
@@ -194,27 +192,17 @@ def score_step(
     stored_steps = np.asarray(stored["step"].to_numpy(), dtype=np.int64)
     earlier = (stored_steps, read_figures(stored, "raw"))
     steps = np.full(len(generation_ids), step, dtype=np.int64)
-    return _score(lake, loaded, terms, run_id, generation_ids, groups, steps, earlier)
+    return _score(lake, rule, terms, run_id, generation_ids, groups, steps, earlier)
 
 
-def rescore_run(
-    lake: store.Lake,
-    run_id: str,
-    rule: str,
-    config: Terms | None = None,
-    *,
-    name: str | None = None,
-) -> Scored:
+def rescore_run(lake: store.Lake, run_id: str, rule: Rule, terms: Terms) -> Scored:
     """Return rewards of all attempts of a run by any rule.
 
     Each step is normalized by the steps before it, as if the run had used the rule from its start;
     verdicts and timings are those of the lake's snapshot.
 
-    The rows are stored under `name` (default: the rule's). Raises UnknownName: no such rule, or no
-    attempt of such a run.
+    The rows have the rule's name. Raises UnknownName: no attempt of such a run.
     """
-    loaded = load_rule(rule)
-    terms = loaded.config() if config is None else config
     attempts = lake.run(read_sql(__file__, "run_attempts"), {"run_id": run_id}).arrow()
     if not attempts.num_rows:
         raise UnknownName(
@@ -224,8 +212,7 @@ def rescore_run(
     generation_ids = [str(value) for value in attempts["generation_id"].to_pylist()]
     groups = [str(value) for value in attempts["group_id"].to_pylist()]
     steps = np.nan_to_num(read_figures(attempts, "step")).astype(np.int64)
-    named = loaded if name is None else replace(loaded, name=name)
-    return _score(lake, named, terms, run_id, generation_ids, groups, steps)
+    return _score(lake, rule, terms, run_id, generation_ids, groups, steps)
 
 
 def _score(
@@ -414,29 +401,25 @@ class Compared:
     """Those of another lake's snapshot, or of none, which cannot be computed again here."""
 
 
-def verify_rewards(
-    lake: store.Lake, run_id: str, rule: str, *, name: str | None = None
-) -> Compared:
+def verify_rewards(lake: store.Lake, run_id: str, rule: Rule) -> Compared:
     """Compute the stored rewards of a run again, each at the snapshot that it was given at.
 
-    They are stored under `name` (default: the rule's). Raises UnknownName: no such rule, or no
-    reward of the run under its version.
+    They are those under the rule's name and version. Raises UnknownName: there are none.
     """
-    loaded = load_rule(rule)
     parameters = {
         "run_id": run_id,
-        "rule": name or loaded.name,
-        "rule_version": loaded.version,
+        "rule": rule.name,
+        "rule_version": rule.version,
         "step": None,
     }
     stored = lake.run(read_sql(__file__, "stored_rewards"), parameters).rows()
     if not stored:
         raise UnknownName(
-            f"no reward of run {run_id!a} under {name or loaded.name} {loaded.version}",
+            f"no reward of run {run_id!a} under {rule.name} {rule.version}",
             'store query "SELECT DISTINCT run_id, rule, rule_version FROM rewards" lists them.',
         )
     own = [row for row in stored if is_own(lake, row)]
-    computed = score_again(lake, loaded, run_id, own)
+    computed = score_again(lake, rule, run_id, own)
     different: list[dict[str, Any]] = []
     for row in own:
         now = computed.get(row["generation_id"], {})
@@ -477,11 +460,11 @@ def score_again(
         with store.open(lake.url, at=snapshot) as then:
             if len(steps) > 1:
                 # Each step that is trained on adds a snapshot, so these were given afterwards.
-                scored = rescore_run(then, run_id, rule.name, terms)
+                scored = rescore_run(then, run_id, rule, terms)
             else:
                 scored = score_step(
                     then,
-                    rule.name,
+                    rule,
                     terms,
                     run_id,
                     steps.pop(),

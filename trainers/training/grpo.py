@@ -25,7 +25,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import torch
 from accelerate.utils import gather_object
@@ -38,6 +38,7 @@ from store import read_sql
 from store.errors import FlywheelError
 from store.ids import content_id
 from store.rollouts.trl import capture
+from store.schema import catalog
 from trainers.policies.interface import Completion, Sampling
 from trainers.rewarding import scoring
 from trainers.rewarding.scoring import Rule, Terms
@@ -53,18 +54,8 @@ from trainers.runs import processes
 from trainers.runs.gpu_turns import GpuTurns
 from trainers.runs.recording import Run
 
-_TOKEN_COLUMNS = (
-    *("generation_id", "step", "micro_batch", "rank", "policy_step", "tokenizer", "prompt_ids"),
-    *(
-        "completion_ids",
-        "token_ends",
-        "loss_mask",
-        "sampler_logprobs",
-        "old_logprobs",
-        "ref_logprobs",
-    ),
-    "advantage",
-)
+if TYPE_CHECKING:
+    from trainers.training.replay import Recorded
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,22 +79,6 @@ class Rewarded:
     generation_ids: list[str]
     figures: dict[str, float]
     """Figures of the step, for its metrics."""
-
-
-class Steps(Protocol):
-    """What a `StoreGRPOTrainer` has on rank 0: a `Feed`, or the steps of a recorded run."""
-
-    def render_prompts(self, step: int, batch: int, tasks: Sequence[str]) -> list[list[Message]]:
-        """Return the prompt of each group."""
-        ...
-
-    def reward(self, sampled: Sequence[Sampled]) -> Rewarded:
-        """Return the rewards of the completions of the last prompts."""
-        ...
-
-    def keep_tokens(self, rollouts: Sequence[dict[str, Any]]) -> None:
-        """Take the completions as the loss gets them."""
-        ...
 
 
 @dataclass(kw_only=True)
@@ -174,9 +149,9 @@ class Feed:
 
     def keep_tokens(self, rollouts: Sequence[dict[str, Any]]) -> None:
         """Spool the tokens of stored completions; the next append commits them."""
-        now = datetime.now(UTC)
+        now, columns = datetime.now(UTC), catalog.load().table("rollout_tokens").columns
         rows = [
-            {name: rollout.get(name) for name in _TOKEN_COLUMNS}
+            {name: value for name, value in rollout.items() if name in columns}
             | {"run_id": self.run.run_id, "created_at": now}
             for rollout in rollouts
         ]
@@ -262,7 +237,7 @@ class Feed:
         group_ids = [row["group_id"] for row in generations]
         with run.reader() as lake:
             scored = scoring.score_step(
-                lake, self.rule.name, self.terms, run.run_id, step, generation_ids, group_ids
+                lake, self.rule, self.terms, run.run_id, step, generation_ids, group_ids
             )
         rule = (self.rule.name, self.rule.version)
         rewards = [
@@ -299,8 +274,10 @@ def name_groups(run_id: str, step: int, batch: int, groups: int) -> list[str]:
 class StoreGRPOTrainer(GRPOTrainer):
     """A GRPOTrainer over a list of tasks (column task_id), fed by rank 0's `Feed`."""
 
-    def __init__(self, *, feed: Steps | None, turns: GpuTurns, **given: Any) -> None:
+    def __init__(self, *, feed: Feed | Recorded | None, turns: GpuTurns, **given: Any) -> None:
         """Take a feed on rank 0 (None elsewhere); other arguments are those of GRPOTrainer.
+
+        A replay has the steps of a recorded run instead of a feed.
 
         Args:
             turns: Turns on the GPU that this process trains on. The turn of a step ends when the
