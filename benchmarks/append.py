@@ -16,6 +16,7 @@ import json
 import os
 import shutil
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Iterator
@@ -34,8 +35,10 @@ from store.schema import catalog
 from store.writing import bundle
 from store.writing.bundle import Bundle
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import builders
+
 TABLES = ("kernels", "kernel_features", "generations", "evaluations", "timings")
-ARMS = ("kernel", "eager")
 SAMPLES = 20
 
 
@@ -52,76 +55,29 @@ def read_known(url: str | Path) -> dict[str, str]:
             "(FROM devices LIMIT 1), (FROM policies LIMIT 1), (FROM runs LIMIT 1) AS runs LIMIT 1"
         ).one()
     assert row is not None
-    return {name: str(value) for name, value in row.items()}
+    return {name: str(value) for name, value in row.items()} | {"kind": "cpu"}
 
 
 def _bundle(about: dict[str, str], name: str) -> dict[str, pa.Table]:
-    texts = starter_texts()
+    texts, now, new_id = starter_texts(), datetime.now(UTC), store.ids.uuid7
     code = f"# {name}\n" + texts[hash(name) % len(texts)]
-    kernel = store.ids.kernel_id({"kernel.py": code}, "kernel.py")
-    evaluation, session = store.ids.uuid7(), store.ids.uuid7()
-    judged = {"kernel_id": kernel, "created_at": datetime.now(UTC)}
-    where = judged | {name: about[name] for name in ("task_id", "workload_id", "device_id")}
+    of_run = {"run_id": about["run_id"], "created_at": now}
+    kernel = builders.kernel(code=code, source="appended", created_at=now)
+    features = builders.features(
+        kernel, ["fusion"], language="triton", has_device_code=True, triton_kernels=1,
+        minhash_bands=list(range(16)), created_at=now,
+    )  # fmt: skip
+    attempt = builders.generation(about, about, kernel, generation_id=new_id(), **of_run)
+    evaluation = builders.evaluation(
+        kernel, about, about, about, evaluation_id=new_id(), max_scaled_error=0.5, **of_run
+    )
+    samples = [1.0 + 0.01 * block for block in range(SAMPLES)]
     rows = {
-        "kernels": [
-            judged
-            | {"code": code, "path": "kernel.py", "entry_point": "ModelNew", "source": "appended"}
-        ],
-        "kernel_features": [
-            judged
-            | {
-                "extractor_version": 1,
-                "parsed": True,
-                "language": "triton",
-                "has_device_code": True,
-                "global_functions": 0,
-                "triton_kernels": 1,
-                "uses_cuda_graphs": False,
-                "uses_torch_compile": False,
-                "uses_torch_jit": False,
-                "sets_cudnn_flags": False,
-                "uses_streams": False,
-                "techniques": ["fusion"],
-                "code_bytes": len(code),
-                "code_lines": code.count("\n"),
-                "minhash_bands": list(range(16)),
-            }
-        ],
-        "generations": [
-            judged
-            | {
-                "generation_id": store.ids.uuid7(),
-                "run_id": about["run_id"],
-                "task_id": about["task_id"],
-                "policy_id": about["policy_id"],
-            }
-        ],
-        "evaluations": [
-            where
-            | {
-                "evaluation_id": evaluation,
-                "run_id": about["run_id"],
-                "evaluator": "judge",
-                "evaluator_version": 1,
-                "status": "correct",
-                "max_scaled_error": 0.5,
-            }
-        ],
-        "timings": [
-            where
-            | {
-                "timing_id": store.ids.uuid7(),
-                "evaluation_id": evaluation,
-                "session_id": session,
-                "arm": arm,
-                "samples_ms": [1.0 + 0.01 * block for block in range(SAMPLES)],
-                "blocks": list(range(SAMPLES)),
-                "inner_loops": 1,
-                "cache": "cold",
-                "noisy": False,
-            }
-            for arm in ARMS
-        ],
+        "kernels": [kernel],
+        "kernel_features": [features],
+        "generations": [attempt],
+        "evaluations": [evaluation],
+        "timings": builders.session(evaluation, samples, eager=samples),
     }
     schemas = catalog.load()
     return {name: bundle.conform(schemas.table(name), made) for name, made in rows.items()}

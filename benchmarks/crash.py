@@ -24,17 +24,17 @@ import time
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import store
-from store import ids
 from store.lake.location import FolderLocation, Location
 from store.upkeep import integrity, maintenance
 
-START = datetime(2026, 1, 1, tzinfo=UTC)
-ARMS = ("kernel", "eager")
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import builders
+
 # Every so many bundles is too large to be inlined, so that data files are written and left behind.
 LARGE_EVERY, LARGE = 5, 25
 POLL_S = 0.02
@@ -82,69 +82,26 @@ def evaluations_in(number: int) -> int:
 def rows(writer: int, number: int) -> dict[str, list[dict[str, Any]]]:
     """Return the rows of a bundle: the same whenever it is made, some shared between writers."""
     name = bundle_id(writer, number)
-    code = ids.normalize("class Model: pass\n")
-    task, device = ids.task_id(code), ids.content_id("device")
-    workload = ids.workload_id(task)
-    own, shared = f"# {name}\n" + "x = 1\n" * 300, f"# shared {number}\n"
-    kernels = {ids.kernel_id({"k.py": text}, "k.py"): text for text in (own, shared)}
-    kernel = next(iter(kernels))
-    tables: dict[str, list[dict[str, Any]]] = {
-        "tasks": [{"task_id": task, "code": code, "source": "crash"}],
-        "devices": [{"device_id": device, "name": "cpu", "kind": "cpu", "model": "cpu"}],
-        "workloads": [
-            {
-                "workload_id": workload,
-                "task_id": task,
-                "name": "default",
-                "axes": "{}",
-                "generator": "get_inputs",
-            }
-        ],
-        "kernels": [
-            {
-                "kernel_id": identity,
-                "code": text,
-                "path": "k.py",
-                "entry_point": "ModelNew",
-                "source": "crash",
-            }
-            for identity, text in kernels.items()
-        ],
-        "evaluations": [],
-        "timings": [],
-    }
-    where = {"task_id": task, "workload_id": workload, "device_id": device, "kernel_id": kernel}
-    for index in range(evaluations_in(number)):
-        evaluation = f"{name}/{index}"
-        tables["evaluations"].append(
-            where
-            | {
-                "evaluation_id": evaluation,
-                "evaluator": "crash",
-                "evaluator_version": 1,
-                "status": "correct",
-                "message": name,
-            }
+    task, device = builders.task(), builders.device()
+    workload = builders.workload(task)
+    texts = f"# {name}\n" + "x = 1\n" * 300, f"# shared {number}\n"
+    kernels = [builders.kernel(code=text) for text in texts]
+    evaluations = [
+        builders.evaluation(
+            kernels[0], task, workload, device, evaluation_id=f"{name}/{index}", message=name
         )
-        tables["timings"] += [
-            where
-            | {
-                "timing_id": f"{evaluation}/{arm}",
-                "evaluation_id": evaluation,
-                "session_id": evaluation,
-                "arm": arm,
-                "samples_ms": [1.0] * 20,
-                "blocks": list(range(20)),
-                "inner_loops": 1,
-                "cache": "cold",
-                "noisy": False,
-            }
-            for arm in ARMS
-        ]
-    for made in tables.values():
-        for row in made:
-            row["created_at"] = START
-    return tables
+        for index in range(evaluations_in(number))
+    ]
+    samples = [1.0] * 20
+    timings = [builders.session(row, samples, eager=samples) for row in evaluations]
+    return {
+        "tasks": [task],
+        "devices": [device],
+        "workloads": [workload],
+        "kernels": kernels,
+        "evaluations": evaluations,
+        "timings": [row for session in timings for row in session],
+    }
 
 
 def write(url: str, notes: Path, writer: int, bundles: int) -> None:
@@ -245,7 +202,7 @@ def bundle_rows(lake: store.Lake) -> dict[str, tuple[int, int, int, int]]:
             SELECT bundle_id AS bundle, 1 AS logged, 0 AS judged, 0 AS timed, 0 AS texts
             FROM ingest_log
             UNION ALL SELECT message, 0, 1, 0, 0 FROM evaluations
-            UNION ALL SELECT split_part(session_id, '/', 1), 0, 0, 1, 0 FROM timings
+            UNION ALL SELECT split_part(evaluation_id, '/', 1), 0, 0, 1, 0 FROM timings
             UNION ALL SELECT regexp_extract(code, 'bundle-\\d+-\\d+'), 0, 0, 0, 1 FROM kernels
             WHERE code LIKE '# bundle-%'
         )
@@ -262,7 +219,7 @@ def bundle_rows(lake: store.Lake) -> dict[str, tuple[int, int, int, int]]:
 
 def _count_rows(name: str) -> tuple[int, int, int, int]:
     evaluations = evaluations_in(int(name.rpartition("-")[2]))
-    return 1, evaluations, evaluations * len(ARMS), 1
+    return 1, evaluations, 2 * evaluations, 1
 
 
 def judge(url: str, acked: set[str], wanted: set[str]) -> Outcome:

@@ -32,6 +32,9 @@ import httpx2
 import store
 from evaluators.service.client import Client, Judgement
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+import builders
+
 TASK = "temperature_softmax"
 KERNEL = """
 import torch
@@ -81,40 +84,17 @@ def write_lake(folder: Path) -> Path:
 
 def append_kernels(lake: Path, texts: list[str]) -> None:
     """Append kernels that `evaluators run` will judge, as attempts of one policy."""
-    import pyarrow as pa
-
     with store.open(str(lake)) as opened:
-        sql = f"SELECT task_id FROM task_labels WHERE name = '{TASK}'"
-        task_id = opened.sql(sql).rows()[0]["task_id"]
-    kernels = [
-        {
-            "kernel_id": store.ids.kernel_id({"kernel.py": text}, "kernel.py"),
-            "code": text, "path": "kernel.py", "entry_point": "ModelNew", "source": "benchmark",
-        }
-        for text in texts
-    ]  # fmt: skip
-    wanted = pa.Table.from_pylist(
-        [{name: one[name] for name in ("kernel_id", "code", "path")} for one in kernels]
-    )
-    schema = store.catalog.load().table("kernels").arrow_schema.field("other_files")
-    wanted = wanted.append_column("other_files", pa.nulls(len(kernels), schema.type))
-    generations = [
-        {
-            "generation_id": store.ids.uuid7(), "policy_id": "benchmark", "task_id": task_id,
-            "kernel_id": one["kernel_id"], "source": "benchmark",
-        }
-        for one in kernels
-    ]  # fmt: skip
+        task = store.find_task(opened, TASK)
+    kernels, policy = [builders.kernel(code=text) for text in texts], builders.policy()
+    tables = {
+        "policies": [policy],
+        "kernels": kernels,
+        "kernel_features": store.extract_row_features(kernels),
+        "generations": [builders.generation(policy, task, kernel) for kernel in kernels],
+    }
     with store.writer(str(lake), author="benchmark") as writer:
-        writer.append(
-            {
-                "policies": [{"policy_id": "benchmark", "name": "benchmark", "kind": "script"}],
-                "kernels": kernels,
-                "kernel_features": store.extract_features(wanted).to_pylist(),
-                "generations": generations,
-            },
-            "kernels",
-        )
+        writer.append(tables, "kernels")
 
 
 def read_rate(lake: Path, name: str) -> float:
