@@ -38,10 +38,12 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from rate import print_table
 
 import store
 from evaluators import Config, JudgeProcess
@@ -430,13 +432,6 @@ SESSIONS = (
     *("kernel", "clock", "speedup plain", "judge", "ms plain (eager, kernel)", "ms judge"),
     *("calls", "disturbed", "load"),
 )
-
-
-def print_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
-    """Print a table in Markdown."""
-    for cells in (head, ["---"] * len(head), *rows):
-        print(f"| {' | '.join(cells)} |")
-    print()
 
 
 def print_tables(comparisons: Sequence[Comparison], left_out: Sequence[str]) -> None:

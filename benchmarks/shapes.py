@@ -16,7 +16,7 @@ import os
 import statistics
 from dataclasses import replace
 
-from verdict_stability import iterate_cases
+from scoring.items import list_honest
 
 from evaluators.device.fingerprint import find_architecture
 from evaluators.judge import Config, judge
@@ -34,10 +34,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     given = parser.parse_args()
     kernels = [
-        kernel
-        for kernel in iterate_cases(given.device)
-        if kernel.request_id.startswith(tuple(given.only))
-        and not kernel.request_id.startswith("honest/")
+        item
+        for item in list_honest(given.device)
+        if item.name.startswith(tuple(f"starter/{one}" for one in given.only))
     ]
     print(f"load {os.getloadavg()[0]:.1f} on {len(os.sched_getaffinity(0))} cores")
     shares: list[float] = []
@@ -46,8 +45,7 @@ def main() -> None:
     tools = describe_toolchain(find_architecture(given.device))
     with Bench(given.device, Builds(default_root(), tools)) as bench:
         for kernel, number in itertools.product(kernels, range(given.rounds + 1)):
-            task = kernel.request_id.partition("/")[0]
-            case = replace(kernel, trusted=True, task_id=task)
+            case = replace(kernel.make_case(), task_id=kernel.name.split("/")[1])
             tables = judge(case, bench, Config(draw_shapes=3 if number else 0))
             own, *others = tables["evaluations"]
             if not number or own["status"] != "correct":  # the first one has compiled the kernel
@@ -63,7 +61,7 @@ def main() -> None:
             for outcome in found:
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
             print(
-                f"{kernel.request_id}: {own['wall_s']:.2f} s, at shapes {added_s:.2f} s, "
+                f"{kernel.name}: {own['wall_s']:.2f} s, at shapes {added_s:.2f} s, "
                 f"{shares[-1]:.0%}; {', '.join(found)}"
             )
     shares.sort()

@@ -19,18 +19,17 @@ import multiprocessing
 import os
 import sys
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from scoring.items import list_honest
 
 from evaluators.judge import Config, judge
 from evaluators.judging.bench import Bench
 from evaluators.judging.case import Case
 from evaluators.judging.case_result import CaseResult
-from store.importers import starter
 
-ADVERSARIAL = Path(__file__).parents[1] / "tests/evaluators/adversarial"
 CALLS = 22
 OF_TIMES = {
     "baseline_drift",
@@ -47,35 +46,6 @@ OF_TIMES = {
     "unconfirmed_win",
 }
 """Flags that depend on the load of the host."""
-
-
-def iterate_cases(device: str) -> Iterator[Case]:
-    """Yield the honest kernels that can run on a device, those of one task together.
-
-    The `request_id` of a case is the kernel's name.
-    """
-    blank = Case(kernel_id="k", task_id="t", workload_id="w", code="", task_code="")
-    for task in starter.read_suite().tasks:
-        for kernel in task.kernels:
-            if kernel.label == "honest" and kernel.device in (device, "any"):
-                axes = json.dumps(task.workloads.get(device, {}))
-                name = f"{task.name}/{kernel.name}"
-                text, task_code = kernel.code, task.code
-                yield replace(blank, request_id=name, code=text, task_code=task_code, axes=axes)
-    for path in sorted((ADVERSARIAL / "honest").glob("*.py")):
-        code = path.read_text()
-        head = dict(line[2:].split(": ", 1) for line in code.split("\n\n")[0].splitlines()[2:])
-        if head["device"] == device or (device == "cuda" and path.stem.startswith("gpu_")):
-            task = (ADVERSARIAL / "tasks" / f"{head['task']}.py").read_text()
-            folder = path.with_suffix("")
-            files = tuple(
-                (name, (folder / name).read_text())
-                for name in head.get("files", "").split()
-                if (folder / name).exists()
-            )
-            name = f"honest/{path.stem}"
-            named = replace(blank, request_id=name, code=code, task_code=task)
-            yield replace(named, other_files=files)
 
 
 def judge_calls(case: Case, bench: Bench) -> dict[str, Any]:
@@ -204,9 +174,10 @@ def main() -> None:
     parser.add_argument("--only", nargs="+", default=[], help="parts of kernels' names")
     options = parser.parse_args()
     kernels = [
-        kernel
-        for kernel in iterate_cases(options.device)
-        if not options.only or any(part in kernel.request_id for part in options.only)
+        item.make_case()
+        for item in list_honest(options.device)
+        if item.family != "generated"
+        and (not options.only or any(part in item.name for part in options.only))
     ][: options.kernels]
     done = Counter((row["kernel"], row["kind"]) for row in read_rows(options.out))
     calls = [(kernel, "calls", options.device) for kernel in kernels]

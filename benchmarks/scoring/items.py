@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeAlias
 
 from scoring.operators import mutate
 
+from evaluators.judging.case import Case
 from store.generated.writing import families
 from store.importers import starter
 
@@ -56,6 +57,22 @@ class Item:
     def digest(self) -> str:
         """Hash of all that decides what comes of it."""
         return hashlib.sha256(json.dumps(asdict(self), sort_keys=True).encode()).hexdigest()[:16]
+
+    def make_case(self) -> Case:
+        """Return the case of the judge; its `request_id` is the name."""
+        return Case(
+            kernel_id="k",
+            task_id="t",
+            workload_id="w",
+            request_id=self.name,
+            code=self.code,
+            path=self.path,
+            entry_point=self.entry_point,
+            other_files=self.other_files,
+            task_code=self.task,
+            axes=json.dumps(dict(self.axes)),
+            trusted=self.kind in ("honest", "public"),
+        )
 
 
 def list_honest(device: str) -> Iterator[Item]:

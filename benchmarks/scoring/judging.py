@@ -227,7 +227,7 @@ def _judge(item: Item, bench: Any, *, fully: bool) -> dict[str, Any]:
 
     fully: Take as long as for any kernel, since other shapes get a share of that time.
     """
-    from evaluators import Case, Config
+    from evaluators import Config
     from evaluators.judge import judge
     from store.errors import HostUnfit
 
@@ -245,20 +245,8 @@ def _judge(item: Item, bench: Any, *, fully: bool) -> dict[str, Any]:
     options |= {n: (v,) if n == "precision" else float(v) for n, v in words}
     if not fully and "draw_shapes" in {one.name for one in dataclasses.fields(Config)}:
         options.setdefault("draw_shapes", 0)
-    case = Case(
-        kernel_id="k",
-        task_id="t",
-        workload_id="w",
-        code=item.code,
-        path=item.path,
-        entry_point=item.entry_point,
-        other_files=item.other_files,
-        task_code=item.task,
-        axes=json.dumps(dict(item.axes)),
-        trusted=item.kind in ("honest", "public"),
-    )
     try:
-        tables = judge(case, bench, Config(**options))
+        tables = judge(item.make_case(), bench, Config(**options))
     except HostUnfit as unfit:
         return {"status": "unfit", "reason": unfit.message[:200]}
     row, *at_shapes = tables["evaluations"]
