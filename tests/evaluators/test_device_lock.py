@@ -181,7 +181,7 @@ def test_the_folder_of_the_locks_is_no_link_and_the_same_for_every_temporary_fol
 
 
 def wait_until_wanted(lock: DeviceLock) -> None:
-    stop = time.monotonic() + 60
+    stop = time.monotonic() + 120
     while not lock.is_wanted():
         assert time.monotonic() < stop, "nobody waits"
         time.sleep(0.01)
@@ -463,7 +463,7 @@ def test_a_candidate_that_compiles_in_its_file_is_frozen_while_another_judge_tim
 def test_a_baseline_that_compiles_is_frozen_while_another_judge_times(
     right_candidate: str, task: str
 ) -> None:
-    row = judge_beside_another(right_candidate, task, 0.5, 0.8, baselines=("eager", "compile"))
+    row = judge_beside_another(right_candidate, task, 0.5, 0.4, baselines=("eager", "compile"))
     assert {one["arm"] for one in row["timings"]} >= {"kernel", "eager", "compile"}
     # A compiler takes much longer than the other judge waits to have the device again.
     assert row["parts_s"]["waiting"] > row["parts_s"]["baselines"] / 4

@@ -76,7 +76,7 @@ def test_sampling_lets_a_judge_that_waits_have_the_gpu(turns: GpuTurns) -> None:
         model(torch.zeros(2))
         judging = threading.Thread(target=time_kernel)
         judging.start()
-        stop = time.monotonic() + 60
+        stop = time.monotonic() + 120
         while not timed.is_set():
             assert time.monotonic() < stop, "the judge never had it"
             model(torch.zeros(2))
