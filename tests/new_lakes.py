@@ -30,6 +30,8 @@ from store.writing.writer import Writer
 TEMPLATES = "FLYWHEEL_TESTS_TEMPLATES"
 """Variable of the environment with the folder of the lakes that all processes of a run copy."""
 
+_SHIPPED = catalog.find_catalog()
+"""Found before a test names a catalog of its own, which may be the first test of a process."""
 _make = Writer.__init__
 
 
@@ -98,17 +100,12 @@ def copy_starter_lake(folder: Path | str) -> str:
     return str(shutil.copytree(make_starter_template(), folder))
 
 
-@cache
-def _read_shipped_definition() -> str:
-    return catalog.load().definition
-
-
 def _start_from_copy(self: Writer, location: Location, author: str) -> None:
     if (
         isinstance(location, FolderLocation)
         and not location.root.exists()
         and location.root.parent.is_dir()
-        and catalog.load().definition == _read_shipped_definition()
+        and catalog.load().definition == catalog.load(_SHIPPED).definition
     ):
         shutil.copytree(make_template(), location.root)
         give_id(location)
