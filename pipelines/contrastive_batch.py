@@ -21,6 +21,7 @@ import store
 from pipelines.contract import DrawOptions, Evidence, Message, Request, Row, Selection
 from pipelines.rendering.messages import render_contrast
 from pipelines.selection.queries import Relation, query, sql
+from pipelines.selection.rules import refuse_empty
 from pipelines.selection.scores import (
     Scores,
     draw,
@@ -90,17 +91,18 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         dropped["task: no kernel to show"] = tasks.rows.num_rows - scored.num_rows
         dropped["task: no two kernels that differ"] = scored.num_rows - candidates.num_rows
         if scored.num_rows == 0:
-            hint = '`store query "FROM withheld"` lists kernels that no dataset may hold, and why.'
-            if scores.dropped.get("not audited"):
-                hint = "`evaluators audit` reads the kernels that no audit of this lake has read."
-            why = ", ".join(f"{count} {reason}" for reason, count in scores.dropped.items())
-            raise EmptyDataset(f"no row is left: no scored kernel may be shown ({why})", hint)
+            raise refuse_empty(
+                "no scored kernel may be shown",
+                '`store query "FROM withheld"` lists kernels that no dataset may hold, and why.',
+                scores.dropped,
+            )
         if candidates.num_rows == 0:
-            raise EmptyDataset(
-                f"no row is left: no task has two kernels on {device} whose scores differ, nor one "
-                "that differs from the reference",
+            raise refuse_empty(
+                f"no task has two kernels on {device} whose scores differ, nor one that differs "
+                "from the reference",
                 "`pipelines run contrastive-batch --explain TASK` draws the intervals of the "
                 "scores. Measure more kernels: `evaluators run`.",
+                scores.dropped,
             )
     exemplars = draw(lake, candidates, placed, config, request)
     rows = query(

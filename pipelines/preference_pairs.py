@@ -13,10 +13,10 @@ import pipelines
 import store
 from pipelines.contract import Baseline, Evidence, Message, Request, Row, Selection
 from pipelines.rendering import messages
-from pipelines.selection.rules import find_exclusions
+from pipelines.selection.rules import find_exclusions, refuse_empty
 from pipelines.selection.scores import LEAST_PUBLISHED_RATIO, find_device_kind, find_scores
 from pipelines.selection.tasks import select_tasks
-from store.errors import DatasetError, EmptyDataset
+from store.errors import DatasetError
 from store.schema.clocks import Clock
 
 DATASET_TYPE = "preference"
@@ -99,10 +99,11 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         wrong=wrong,
     )
     if rows.num_rows == 0:
-        raise EmptyDataset(
-            f"no row is left: no task has two kernels on {scores.device} that are {config.margin} "
-            "apart, or a wrong one",
+        raise refuse_empty(
+            f"no task has two kernels on {scores.device} that are {config.margin} apart, or a "
+            "wrong one",
             "Lower --margin, or measure more kernels.",
+            scores.dropped,
         )
     kind = pa.repeat(find_device_kind(lake, scores.device), rows.num_rows)
     return Selection(

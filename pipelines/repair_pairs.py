@@ -14,9 +14,9 @@ import pipelines
 import store
 from pipelines.contract import Message, Request, Row, Selection
 from pipelines.rendering.messages import render_answer
-from pipelines.selection.rules import find_exclusions
+from pipelines.selection.rules import find_exclusions, refuse_empty
 from pipelines.selection.tasks import select_tasks
-from store.errors import DatasetError, EmptyDataset
+from store.errors import DatasetError
 
 DATASET_TYPE = "prompt-completion"
 TEMPLATE = "repair.j2"
@@ -65,10 +65,11 @@ def select(lake: store.Lake, config: Config, request: Request) -> Selection:
         **{name: side.where("dropped IS NULL") for name, side in sides.items()},
     )
     if rows.num_rows == 0:
-        raise EmptyDataset(
-            f"no row is left: no wrong kernel at snapshot {lake.snapshot} has a correct one of its "
-            "task that was written later and resembles it",
+        raise refuse_empty(
+            f"no wrong kernel at snapshot {lake.snapshot} has a correct one of its task that was "
+            "written later and resembles it",
             '`store query "FROM repairs"` lists wrong kernels with their repairs.',
+            dict(sorted(counts.items())),
         )
     dropped = {f"kernel: {reason}": counts[reason] for reason in sorted(counts)}
     return Selection(rows=rows, dropped=tasks.dropped | dropped, notes={"evidence": "measured"})

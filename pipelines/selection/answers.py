@@ -16,7 +16,7 @@ from pipelines.contract import (
     copy_exemplar_options,
 )
 from pipelines.selection.queries import keep, query, sql
-from pipelines.selection.rules import find_exclusions
+from pipelines.selection.rules import find_exclusions, refuse_empty
 from pipelines.selection.scores import draw, find_device_kind, find_scores, name_clock, place
 from pipelines.selection.tasks import select_tasks
 from store.errors import DatasetError, EmptyDataset
@@ -63,7 +63,7 @@ def select_answers(
         unfit=exclusions.unfit,
         excluded=exclusions.excluded if evidence == "measured" else exclusions.excluded_claims,
     )
-    dropped = tasks.dropped | _count_reasons(successes["dropped"])
+    reasons = _count_reasons(successes["dropped"])
     rows = query(
         lake,
         sql("shared", "answers"),
@@ -78,7 +78,7 @@ def select_answers(
             ["task_id", "kernel_id", "device_kind"]
         ),
     )
-    dropped |= _count_reasons(rows["_dropped"])
+    reasons |= _count_reasons(rows["_dropped"])
     rows = rows.filter(pc.is_null(rows["_dropped"])).drop_columns("_dropped")
     if rows.num_rows == 0:
         of = f" of author {policy}" if policy else ""
@@ -86,23 +86,24 @@ def select_answers(
         of += " with an analysis and a design" if with_words else ""
         hint = "Judge kernels first: `evaluators run`."
         claims = "SELECT 1 FROM claims WHERE metric = 'speedup' AND kernel_id IS NOT NULL LIMIT 1"
-        if evidence == "claimed":
+        if "no analysis and design of its own" in reasons:
+            hint = "--form code takes kernels without an analysis and a design."
+        elif evidence == "claimed":
             hint = "Import published kernels first: `store import --help`."
         elif lake.run(claims).one():
             hint = (
                 "The lake holds published kernels: --evidence claimed takes them as correct and "
                 f"marks every row. {hint}"
             )
-        raise EmptyDataset(
-            f"no row is left: no correct kernel{of} at snapshot {lake.snapshot}", hint
-        )
+        raise refuse_empty(f"no correct kernel{of} at snapshot {lake.snapshot}", hint, reasons)
+    dropped = tasks.dropped | {f"kernel: {reason}": count for reason, count in reasons.items()}
     rows = rows.append_column("evidence", pa.repeat(evidence, rows.num_rows))
     return Selection(rows=rows, dropped=dropped, notes={"evidence": evidence})
 
 
 def _count_reasons(reasons: pa.ChunkedArray) -> dict[str, int]:
     counts = Counter(reasons.drop_null().to_pylist())
-    return {f"kernel: {reason}": count for reason, count in sorted(counts.items())}
+    return {str(reason): count for reason, count in sorted(counts.items())}
 
 
 # Improvements from measured history: slower kernels to show, and a faster one as the answer.
@@ -149,10 +150,11 @@ def select_improvements(lake: store.Lake, request: Request, options: Improvement
         of = f" of author {options.policy}" if options.policy else ""
         of += f" of round {options.round}" if options.round is not None else ""
         other = ", choose other attempts" if of else ""
-        raise EmptyDataset(
-            f"no row is left: no kernel{of} on {scores.device} is {options.margin} times faster "
-            f"than {options.exemplars} others of its task",
+        raise refuse_empty(
+            f"no kernel{of} on {scores.device} is {options.margin} times faster than "
+            f"{options.exemplars} others of its task",
             f"Lower --margin or --exemplars{other}, or measure more kernels.",
+            scores.dropped,
         )
     losers = keep(
         lake,

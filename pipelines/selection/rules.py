@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from weakref import WeakKeyDictionary
 
 import store
 from pipelines.contract import Purpose, Request, Selection, Shapes
 from pipelines.selection.queries import Relation, keep, query, sql
-from store.errors import LeakageFound
+from store.errors import EmptyDataset, LeakageFound
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +69,19 @@ def find_exclusions(lake: store.Lake, request: Request) -> Exclusions:
             ),
         )
     return of_lake[rules]
+
+
+def refuse_empty(message: str, hint: str, dropped: Mapping[str, int]) -> EmptyDataset:
+    """Return the error of a selection without a row, which says how many kernels were left out.
+
+    dropped: Reason to number of kernels.
+    """
+    if dropped:
+        reasons = ", ".join(f"{count} {reason}" for reason, count in dropped.items())
+        message += f" (kernels left out: {reasons})"
+    if dropped.get("not audited"):
+        hint = "`evaluators audit` reads the kernels that no audit of this lake has read."
+    return EmptyDataset(f"no row is left: {message}", hint)
 
 
 def apply_rules(lake: store.Lake, selection: Selection, request: Request) -> Selection:

@@ -128,6 +128,9 @@ def test_sft_in_the_protocol_leaves_out_words_that_are_missing_or_break_it(
     )
     with pytest.raises(EmptyDataset, match="with an analysis and a design"):
         rows_of(make_job(lake, sft, form="protocol", policy="student"))
+    with pytest.raises(EmptyDataset) as caught:
+        rows_of(make_job(lake, sft, form="protocol", request=Request(tasks=(known.relu,))))
+    assert "--form code" in str(caught.value.hint)
 
 
 @pytest.mark.slow

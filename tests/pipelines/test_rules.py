@@ -11,7 +11,7 @@ import pytest
 from pipeline_lakes import Known, Rows, code_of
 
 import store
-from pipelines import contrastive_batch, preference_pairs, sft
+from pipelines import contrastive_batch, improvement_pairs, preference_pairs, repair_pairs, sft
 from pipelines.contract import Request
 from pipelines.datasets import materialize
 from store.commandline import members
@@ -375,3 +375,17 @@ def test_an_open_finding_of_half_keeps_a_published_kernel_out(
         writer.append({"standings": [builders.standing(finding, "dismissed")]}, "a decision")
     with store.open(lake.url) as later:
         assert doubted in list_claimed(later)
+
+
+def test_a_dataset_of_kernels_that_no_audit_has_read_asks_for_one(
+    rows_and_ids, lake_of, make_job, rows_of
+) -> None:
+    made, _ = rows_and_ids
+    made.tables["scans"] = []
+    lake = lake_of(made)
+    pairs = (improvement_pairs, preference_pairs, repair_pairs)
+    for pipeline in (contrastive_batch, sft, *pairs):
+        options = {"rejected": "slower"} if pipeline is preference_pairs else {}
+        with pytest.raises(EmptyDataset, match=r"left out: \d+ not audited") as caught:
+            rows_of(make_job(lake, pipeline, **options))
+        assert "`evaluators audit`" in str(caught.value.hint)
