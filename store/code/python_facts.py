@@ -18,7 +18,7 @@ _LAYERS = frozenset(("linear", "mm", "bmm", "matmul", "addmm", "baddbmm")) | {
 _NODES = 200
 """Nodes of an expression that are read: each part of a chain of calls asks for the whole chain."""
 _RESHAPE = frozenset(("unsqueeze", "view", "reshape"))
-_TRANSPOSE = frozenset(("t", "transpose", "permute", "swapaxes"))
+_TRANSPOSE = frozenset(("T", "t", "transpose", "permute", "swapaxes"))
 
 
 class Weights:
@@ -77,12 +77,10 @@ class Weights:
         for call in calls:
             match call.func:
                 case ast.Attribute(
-                    attr="contiguous", value=ast.Call(func=ast.Attribute(attr=method, value=inner))
+                    attr="contiguous",
+                    value=ast.Call(func=ast.Attribute(attr=method, value=inner))
+                    | ast.Attribute(attr=method, value=inner),
                 ) if method in _TRANSPOSE and self.mentions(inner):
-                    return True
-                case ast.Attribute(
-                    attr="contiguous", value=ast.Attribute(attr="T", value=inner)
-                ) if self.mentions(inner):
                     return True
                 case _:
                     pass

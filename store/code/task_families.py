@@ -148,12 +148,10 @@ def split_rows(suite: str, families: Iterable[str]) -> list[dict[str, str]]:
     are on the test side.
     """
     named = list(families)
-    rule = RULE.format(share=_TEST_SHARE)
-    test = _DECIDED.get(suite)
-    if suite in EVALUATION_SUITES:
-        test, rule = frozenset(named), EVALUATION_RULE
-    elif test is None:
-        test = choose_test(suite, named, [None] * len(named), _TEST_SHARE)
+    rule = EVALUATION_RULE if suite in EVALUATION_SUITES else RULE.format(share=_TEST_SHARE)
+    test = {name for name in named if find_split(suite, name) == "test"}
+    if find_split(suite, "") is None:
+        test = choose_test(suite, named, [None] * len(named))
     return [
         {"suite": suite, "family": name, "split": "test" if name in test else "train", "rule": rule}
         for name in sorted(set(named))
@@ -171,16 +169,16 @@ def find_split(suite: str, family: str) -> str | None:
 
 
 def choose_test(
-    suite: str, families: Sequence[str], levels: Sequence[int | None], test_share: float = 0.2
+    suite: str, families: Sequence[str], levels: Sequence[int | None]
 ) -> frozenset[str]:
     """Return the families on the test side; `families` and `levels` have one entry per task.
 
     Takes families in the order of sha256(suite, family). A family goes to test if, in every level,
-    the share of test tasks stays at or below `test_share`. Results play no role. If every family is
+    the share of test tasks stays at or below _TEST_SHARE. Results play no role. If every family is
     too large, the smallest one goes to test, so that two families always give both sides.
     """
     size = Counter(zip(families, levels, strict=True))
-    budget = {level: test_share * count for level, count in Counter(levels).items()}
+    budget = {level: _TEST_SHARE * count for level, count in Counter(levels).items()}
     order = sorted(
         set(families), key=lambda name: hashlib.sha256(f"{suite}\0{name}".encode()).hexdigest()
     )

@@ -64,7 +64,11 @@ def write(lake: Lake, folder: Path, config: OfRun) -> dict[str, int]:
         for row in rows:
             document, parent = documents[row["session_id"]], row["parent_session_id"]
             if parent in documents:
-                _embed(document, documents[parent])
+                # The session is a subagent of its parent.
+                document["trajectory_id"] = document["extra"][EXTRA]["name"] = document[
+                    "session_id"
+                ]
+                documents[parent].setdefault("subagent_trajectories", []).append(document)
         for row in rows:
             if row["session_id"] == row["root_id"]:
                 write_document(documents[row["session_id"]], "sessions")
@@ -86,11 +90,6 @@ def _list_documents(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield document
     for inner in document.get("subagent_trajectories", ()):
         yield from _list_documents(inner)
-
-
-def _embed(document: dict[str, Any], parent: dict[str, Any]) -> None:
-    document["trajectory_id"] = document["extra"][EXTRA]["name"] = document["session_id"]
-    parent.setdefault("subagent_trajectories", []).append(document)
 
 
 def _make_document(

@@ -17,7 +17,7 @@ import json
 import math
 import zlib
 from collections.abc import Generator, Iterator, Mapping, Sequence
-from contextlib import closing
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -46,7 +46,7 @@ def parse_json(text: str, where: str) -> Any:
             text.removeprefix("\ufeff"),
             object_pairs_hook=_refuse_repeats,
             parse_constant=lambda _: None,
-            parse_float=_read_float,
+            parse_float=lambda text: read_figure(float(text)),
         )
     except json.JSONDecodeError as error:
         at = f", line {error.lineno}" if error.lineno > 1 else ""
@@ -123,18 +123,6 @@ def open_bytes(file: Path) -> IO[bytes]:
         return cast("IO[bytes]", gzip.open(file)) if head == b"\x1f\x8b" else open(file, "rb")
 
 
-def _open_csv(file: Path) -> Generator[str]:
-    """Yield the lines of a CSV file; bytes that are not UTF-8 become lone surrogates."""
-    with (
-        open_bytes(file) as data,
-        io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline="") as handle,
-    ):
-        while line := handle.readline(MAX_LINE_BYTES + 1):
-            if len(line) > MAX_LINE_BYTES:
-                raise csv.Error(f"a line is longer than {MAX_LINE_BYTES >> 20} MiB")
-            yield line
-
-
 def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     made = dict(pairs)
     if len(made) < len(pairs):
@@ -142,11 +130,6 @@ def _refuse_repeats(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         twice = next(name for name in names if names.count(name) > 1)
         raise ValueError(f"an object has the name {twice!a:.60} twice")
     return made
-
-
-def _read_float(text: str) -> float | None:
-    value = float(text)
-    return value if math.isfinite(value) else None
 
 
 def _check_depth(value: Any, where: str) -> None:
@@ -215,46 +198,54 @@ def read_csv(
     Raises ImportFailed if a required column is missing, or a name is in the header twice.
     """
     csv.field_size_limit(MAX_FIELD)
-    try:
-        with closing(_open_csv(file)) as lines:
-            reader = csv.DictReader(lines, strict=True)
-            names = list(reader.fieldnames or ())
-            missing = [name for name in required if name not in names]
-            if missing:
-                raise ImportFailed(
-                    f"{file} has no column {', '.join(missing)}",
-                    f"It has {', '.join(names)[:200]}.",
-                )
-            if twice := next((name for name in names if name and names.count(name) > 1), None):
-                raise ImportFailed(f"{file} has the column {twice!a:.60} twice", NOTHING_STORED)
-            for row in reader:
-                where = f"{file}, line {reader.line_num}"
+    with _open_csv(file) as lines:
+        reader = csv.DictReader(lines, strict=True)
+        names = list(reader.fieldnames or ())
+        missing = [name for name in required if name not in names]
+        if missing:
+            raise ImportFailed(
+                f"{file} has no column {', '.join(missing)}",
+                f"It has {', '.join(names)[:200]}.",
+            )
+        if twice := next((name for name in names if name and names.count(name) > 1), None):
+            raise ImportFailed(f"{file} has the column {twice!a:.60} twice", NOTHING_STORED)
+        for row in reader:
+            where = f"{file}, line {reader.line_num}"
+            with left_out.errors():
                 if None in row or None in row.values():
                     problem = f"{where}: more or fewer fields than the header"
-                    left_out.get_record().refuse(ImportFailed(problem, NOTHING_STORED))
-                    continue
+                    raise ImportFailed(problem, NOTHING_STORED)
                 if clean(text := "".join(row.values())) != text.replace("\0", "\ufffd"):
-                    left_out.get_record().refuse(
-                        ImportFailed(f"{where}: not UTF-8", NOTHING_STORED)
-                    )
-                    continue
+                    raise ImportFailed(f"{where}: not UTF-8", NOTHING_STORED)
                 values: dict[str, Any] = {name: value or None for name, value in row.items()}
                 fields = Fields(values=values, where=where, size=sum(map(len, row.values())))
-                with left_out.errors():
-                    for names, read in ((numbers, fields.number), (flags, fields.flag)):
-                        values.update([(name, read(name)) for name in names])
-                    yield fields
-    except (csv.Error, OSError, EOFError, zlib.error) as error:
-        raise faults.explain(error, file, ImportFailed) or ImportFailed(
-            f"{file} cannot be read as CSV: {error}", NOTHING_STORED
-        ) from error
+                for names, read in ((numbers, fields.number), (flags, fields.flag)):
+                    values.update([(name, read(name)) for name in names])
+                yield fields
 
 
 def read_header(file: Path) -> list[str]:
     """Return the columns of a CSV file; raises ImportFailed if it cannot be read."""
+    with _open_csv(file) as lines:
+        return next(csv.reader(lines, strict=True), [])
+
+
+@contextmanager
+def _open_csv(file: Path) -> Generator[Iterator[str]]:
+    """Open a CSV file for its lines, in which bytes that are not UTF-8 are lone surrogates."""
+
+    def read(handle: io.TextIOWrapper) -> Iterator[str]:
+        while line := handle.readline(MAX_LINE_BYTES + 1):
+            if len(line) > MAX_LINE_BYTES:
+                raise csv.Error(f"a line is longer than {MAX_LINE_BYTES >> 20} MiB")
+            yield line
+
     try:
-        with closing(_open_csv(file)) as lines:
-            return next(csv.reader(lines, strict=True), [])
+        with (
+            open_bytes(file) as data,
+            io.TextIOWrapper(data, "utf-8-sig", errors="surrogateescape", newline="") as handle,
+        ):
+            yield read(handle)
     except (csv.Error, OSError, EOFError, zlib.error) as error:
         raise faults.explain(error, file, ImportFailed) or ImportFailed(
             f"{file} cannot be read as CSV: {error}", NOTHING_STORED

@@ -106,15 +106,18 @@ def _list_others(task: Path, named: list[Path]) -> list[Path]:
     return [one for one in files if one not in named]
 
 
+def _read_texts(task: Path, files: list[Path], folder: Path) -> dict[str, str]:
+    return {
+        one.relative_to(task.parent).as_posix(): sources.read_text(one, folder) for one in files
+    }
+
+
 def _parse(file: Path, folder: Path) -> Iterator[Fields]:
     if file.name == TASK and not file.with_name(RESULT).is_file():
         named = [*_list_sources(file, folder)]
         name = file.parent.relative_to(folder).as_posix()
         for files in (named, *([one] for one in _list_others(file, named))):
-            texts = {
-                one.relative_to(file.parent).as_posix(): sources.read_text(one, folder)
-                for one in files
-            }
+            texts = _read_texts(file, files, folder)
             place = ["task", name, *(() if files is named else texts)]
             values = {"task_name": name, "agent": "original", "files": texts, "place": place}
             if any(map(is_kernel, texts.values())):
@@ -124,13 +127,11 @@ def _parse(file: Path, folder: Path) -> Iterator[Fields]:
     about = text_files.parse_yaml(sources.read_text(file, folder), str(file))
     task = file.with_name(TASK)
     parts = _list_sources(task, folder) if task.is_file() else []
-    code = {
-        one.relative_to(file.parent).as_posix(): sources.read_text(one, folder) for one in parts
-    }
+    texts = _read_texts(file, parts, folder)
     workspace = _WORKSPACE.fullmatch(file.resolve().parents[2].name)
     values = {
         **about.values,
-        "files": {name: text for name, text in code.items() if text.strip()},
+        "files": {name: text for name, text in texts.items() if text.strip()},
         "place": list(file.resolve().parts[-4:-1]),
         "gpu": workspace and workspace[1],
         "agent": workspace and workspace[2],

@@ -10,7 +10,7 @@ claim on the kernel of its best round.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -75,7 +75,9 @@ def _add_prompt(config: Config, rows: pieces.BundleRows, row: Fields) -> None:
         title=about.text("module_name") or uuid,
         level=about.whole("level"),
     )
-    rows.add_prompt(_read_messages(row, "prompt"), task_id, config.purpose)
+    rows.add_prompt(
+        pieces.read_messages(row.values.get("prompt") or [], row.where), task_id, config.purpose
+    )
 
 
 def _add_dialogue(config: Config, rows: pieces.BundleRows, row: Fields) -> None:
@@ -84,7 +86,7 @@ def _add_dialogue(config: Config, rows: pieces.BundleRows, row: Fields) -> None:
     task_id = rows.add_suite_task(
         row.code("original_python_code"), suite=NAME, revision=config.source_revision, name=uuid
     )
-    messages = _read_messages(row, "messages")
+    messages = pieces.read_messages(row.values.get("messages") or [], row.where)
     attempts: list[pieces.Attempt] = []
     for at, message in enumerate(messages):
         if message["role"] != "assistant":
@@ -110,13 +112,3 @@ def _add_dialogue(config: Config, rows: pieces.BundleRows, row: Fields) -> None:
     if best is not None and 1 <= best <= len(attempts):
         quote = f"final_speedup of {uuid}, best round {best}"
         rows.add_claim(attempts[best - 1], "speedup", speedup, quote, baseline="eager")
-
-
-def _read_messages(row: Fields, name: str) -> Sequence[dict[str, str]]:
-    if isinstance(row.values.get(name), str):
-        text = row.prose(name)
-        return [] if text is None else [{"role": "user", "content": text}]
-    return [
-        {"role": one.require_text("role"), "content": one.prose("content") or ""}
-        for one in row.list(name)
-    ]

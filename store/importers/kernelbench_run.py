@@ -15,7 +15,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import store
 from store.commandline.members import AuthorOption
@@ -63,19 +63,6 @@ class Config(pieces.Origin):
     """Version of KernelBench's evaluator to record; 0 means that it is unknown."""
 
 
-class _Sample(NamedTuple):
-    """Place of a kernel in a run."""
-
-    level: int
-    problem_id: int
-    sample_id: int
-
-    @property
-    def stem(self) -> str:
-        """Prefix of the names of the sample's files."""
-        return f"level_{self.level}_problem_{self.problem_id}_sample_{self.sample_id}"
-
-
 def recognize(path: Path) -> str | None:
     for file in sources.list_files(path, "level_*_problem_*_sample_*_kernel.py"):
         if path.is_dir() and _KERNEL.fullmatch(file.name):
@@ -106,7 +93,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
         if row["suite_revision"] == revision:
             task_ids.setdefault((row["level"], row["problem_id"]), []).append(row["task_id"])
     files = {
-        _Sample(*map(int, match.groups())): file
+        tuple(map(int, match.groups())): file
         for file in (folder.iterdir() if folder.is_dir() else ())
         if (match := _KERNEL.fullmatch(file.name))
     }
@@ -118,9 +105,9 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     files = dict(sorted(files.items()))
     contents = {sample: sources.read_bytes(file, folder) for sample, file in files.items()}
     prompts = {
-        sample: sources.read_bytes(prompt, folder)
-        for sample in files
-        if (prompt := folder / f"{sample.stem}_prompt.txt").exists()
+        sample: prompt
+        for sample, file in files.items()
+        if (prompt := file.with_name(f"{_stem(file)}_prompt.txt")).exists()
     }
     judged = folder / RESULTS
     verdicts = sources.read_bytes(judged, folder) if judged.exists() else b""
@@ -128,8 +115,8 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
     if config.baseline is not None:
         timed = sources.read_bytes(config.baseline, config.baseline.parent)
     content = sources.digest(
-        [(sample.stem, data) for sample, data in contents.items()]
-        + [(f"{sample.stem}_prompt.txt", data) for sample, data in prompts.items()]
+        [(_stem(files[sample]), data) for sample, data in contents.items()]
+        + [(prompt.name, sources.read_bytes(prompt, folder)) for prompt in prompts.values()]
         + [(RESULTS, verdicts), ("baseline", timed)]
     )
     policy = config.policy or folder.resolve().name
@@ -145,14 +132,14 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             text = sources.decode(timed, config.baseline)
             baseline_kind, timings = parse_baseline(text, config.baseline, config.baseline_kind)
         entries = parse_entries(sources.decode(verdicts, judged), judged) if verdicts else []
-        by_place: dict[tuple[int, ...], list[_Sample]] = {}
+        by_place: dict[tuple[int, ...], list[tuple[int, ...]]] = {}
         for sample in files:
             by_place.setdefault(sample[1:], []).append(sample)
-        by_sample: dict[_Sample, list[Entry]] = {}
+        by_sample: dict[tuple[int, ...], list[Entry]] = {}
         for entry in entries:
             fitting = by_place.get((entry.problem_id, entry.sample_id), [])
             if len(fitting) > 1:
-                levels = ", ".join(str(one.level) for one in fitting)
+                levels = ", ".join(str(level) for level, _, _ in fitting)
                 raise ImportFailed(
                     f"{judged}: problem {entry.problem_id} may be of level {levels}",
                     "Give every level a run folder of its own.",
@@ -181,7 +168,7 @@ def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.
             kernel_id = rows.add_code(code if code.strip() else None)
             messages: list[dict[str, str]] = []
             if sample in prompts:
-                prompt = sources.decode(prompts[sample], folder / f"{sample.stem}_prompt.txt")
+                prompt = sources.read_text(prompts[sample], folder)
                 messages = [{"role": "user", "content": prompt}]
             attempt = rows.add_attempt(
                 [policy, task_id, str(sample_id), kernel_id],
@@ -380,6 +367,10 @@ def parse_baseline(
                 key = (int(match[1]), problem[0])
                 figures[key] = (clean(name), _line(stats.values.get("hardware")), mean_ms)
     return kind or known or "", figures
+
+
+def _stem(file: Path) -> str:
+    return file.name.removesuffix("_kernel.py")
 
 
 def _line(value: Any) -> str:

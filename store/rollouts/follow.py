@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, cast
 
-from store.errors import FlywheelError, ImportFailed
+from store.errors import FlywheelError
 from store.foreign import text_files
 from store.ids import content_id
 from store.rollouts.rows import KEYS
@@ -87,11 +87,13 @@ class Followed:
                         line = rest
                 if not (line.endswith(b"\n") or to_the_end):
                     break
-                if length > LONGEST_LINE:
-                    why = f"{part}, byte {place}: a line of {length >> 20:,} MiB"
-                    rollouts.append(FlywheelError(why))
-                else:
+                try:
+                    if length > LONGEST_LINE:
+                        why = f"{part}, byte {place}: a line of {length >> 20:,} MiB"
+                        raise FlywheelError(why)
                     rollouts += self._read_line(file, name, place, line)
+                except FlywheelError as error:
+                    rollouts.append(FlywheelError(error.message))
                 place += length
                 self._places[file] = (os.fstat(handle.fileno()).st_ino, place)
                 if len(rollouts) >= BATCH_LINES:
@@ -107,45 +109,41 @@ class Followed:
             one.suffix or one.name for one in files if one.is_file() and one.suffix != ".jsonl"
         )
 
-    def _read_line(
-        self, file: Path, label: str, place: int, line: bytes
-    ) -> Sequence[dict[str, Any] | FlywheelError]:
+    def _read_line(self, file: Path, label: str, place: int, line: bytes) -> list[dict[str, Any]]:
         if not line.strip():
             return []
         where = f"{file}, byte {place}"
         try:
-            # A reward that is NaN is none, and its rollout is stored.
-            given = dict(text_files.parse_object(line.decode("utf-8-sig"), where).values)
+            text = line.decode("utf-8-sig")
         except UnicodeDecodeError as error:
-            return [FlywheelError(f"{where}: not UTF-8 at byte {error.start}")]
-        except ImportFailed as error:
-            return [FlywheelError(error.message)]
+            raise FlywheelError(f"{where}: not UTF-8 at byte {error.start}") from error
+        # A reward that is NaN is none, and its rollout is stored.
+        given = dict(text_files.parse_object(text, where).values)
         name = content_id(label, line.decode(errors="replace"))
         identity = {"id": content_id(name, str(place))}
         if {"why", "rollout"} == given.keys() and isinstance(given["rollout"], dict):
             return [identity | given["rollout"]]
         if given.keys() >= _VERL:
             return [identity | self._read_verl(file, given)]
+        why = "no rollout of verl, verifiers, OpenAI or store.run; it has "
+        why += ", ".join(given)[:200] or "no names"
+        rollouts: list[dict[str, Any]] = []
         try:
             if isinstance(given.get("traces"), list):
-                return [*read_verifiers(given)] or [
-                    FlywheelError(f"{where}: no trace has messages")
-                ]
-            if given.keys() & {"choices", "response", "chunks"}:
-                return [
+                rollouts, why = [*read_verifiers(given)], "no trace has messages"
+            elif given.keys() & {"choices", "response", "chunks"}:
+                rollouts = [
                     one | {"id": content_id(name, str(place), str(at))}
                     for at, one in enumerate(read_openai(given))
-                ] or [FlywheelError(f"{where}: a request without choices: {given!s:.200}")]
+                ]
+                why = f"a request without choices: {given!s:.200}"
+            elif given and given.keys() <= {*KEYS}:
+                rollouts = [identity | given]
         except (KeyError, TypeError, ValueError, AttributeError) as error:
-            return [FlywheelError(f"{where}: not the format that it resembles: {error!r:.200}")]
-        if given and given.keys() <= {*KEYS}:
-            return [identity | given]
-        names = ", ".join(given)[:200] or "no names"
-        return [
-            FlywheelError(
-                f"{where}: no rollout of verl, verifiers, OpenAI or store.run; it has {names}"
-            )
-        ]
+            why = f"not the format that it resembles: {error!r:.200}"
+        if not rollouts:
+            raise FlywheelError(f"{where}: {why}")
+        return rollouts
 
     def _read_verl(self, file: Path, given: Mapping[str, Any]) -> dict[str, Any]:
         """Return a rollout of verl; equal prompts of a step are a group."""

@@ -270,14 +270,13 @@ class Run:
                 stored |= {str(row["generation_id"]) for row in rows.rows()}
             fresh = [at for at in range(len(rollouts)) if named.get(at) not in stored]
             refused: list[tuple[int, RolloutRejected]] = []
-            tables = make_rollout_rows(
-                self.origin,
-                [rollouts[at] for at in fresh],
-                lambda at, error: refused.append((fresh[at], error)),
-            )
-            refused = [
-                (at, RolloutRejected(at, error.key, error.why, error.hint)) for at, error in refused
-            ]
+
+            def refuse(place: int, error: RolloutRejected) -> None:
+                at = fresh[place]
+                refused.append((at, RolloutRejected(at, error.key, error.why, error.hint)))
+
+            given = [rollouts[at] for at in fresh]
+            tables = make_rollout_rows(self.origin, given, refuse)
             if refused and on_error == "raise":
                 raise refused[0][1]
             try:

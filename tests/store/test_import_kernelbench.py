@@ -252,7 +252,7 @@ def test_hostile_files_are_refused(
         ({"code": [RELU], "level": [1], "name": ["19_ReLU"]}, "no column problem_id"),
         (
             {"code": [None], "level": [1], "name": ["a"], "problem_id": [1]},
-            "row 1: code is missing",
+            "row 0: code is missing",
         ),
         (
             {"code": [RELU], "level": ["one"], "name": ["a"], "problem_id": [1]},
