@@ -41,6 +41,7 @@ _FLASHINFER_TOLERANCE = {"rtol": 1e-2, "atol": 1e-2, "either": True}
 """Defaults of flashinfer-bench's evaluator, at 40e6ca78."""
 _FLASHINFER_MATCHED = {"moe": 0.95}
 _MOST_LISTED = 8
+_FORWARD = "func_forward.py"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,41 +92,44 @@ def read_task_path(path: Path) -> TaskFile:
     Raises FlywheelError (UnknownFormat, ImportFailed) with what is missing.
     """
     folder = path if path.is_dir() else path.parent
+    backward = (folder / "func_backward.py").is_file() and not (folder / _FORWARD).is_file()
+    if backward if path.is_dir() else path.name in ("func_backward.py", "config_backward.json"):
+        raise FlywheelError(
+            f"{path} asks for gradients, and the judge calls no backward pass",
+            "Give the folder of a forward task. `evaluators doctor --limits` lists what the judge "
+            "cannot judge (limit backward).",
+        )
     if not path.is_dir():
-        if path.name in ("func_forward.py", "config_forward.json"):
+        if path.name in (_FORWARD, "config_forward.json"):
             return _read_robust_kbench(folder)
-        if path.name in ("func_backward.py", "config_backward.json"):
-            return _refuse_backward(path)
         if path.name == "task.yml":
             return _read_gpu_mode(folder)
         if path.suffix == ".json":
             return _read_flashinfer(path)
         if path.suffix != ".py":
             raise UnknownFormat(path, "no format has such a file")
-        defined = _list_defined(_read_text(path, folder), path)
+        _, defined = _read_python(path, folder)
         if {"ref_kernel", "generate_input"} <= defined:
             return _read_gpu_mode(folder, path)
         has_shapes = (folder / "shapes.py").is_file() or (folder / "problem.yaml").is_file()
         if path.name == "reference.py" and has_shapes:
             return _read_kernelbench_hard(folder)
         return _read_kernelbench(path)
-    if (folder / "func_forward.py").is_file():
+    if (folder / _FORWARD).is_file():
         return _read_robust_kbench(folder)
-    if (folder / "func_backward.py").is_file():
-        return _refuse_backward(folder)
     if (folder / "definition.json").is_file():
         return _read_flashinfer(folder / "definition.json")
     reference = folder / "reference.py"
     if reference.is_file():
-        defined = _list_defined(_read_text(reference, folder), reference)
+        _, defined = _read_python(reference, folder)
         if "generate_input" in defined or (folder / "task.yml").is_file():
             return _read_gpu_mode(folder)
         return _read_kernelbench_hard(folder)
     files: list[Path] = []
     for file in sorted(folder.glob("*.py")):
         with suppress(FlywheelError):
-            if {"Model", "get_inputs"} <= _list_defined(_read_text(file, folder), file):
-                files.append(file)
+            _read_python(file, folder, "Model", "get_inputs")
+            files.append(file)
     if len(files) == 1:
         return _read_kernelbench(files[0])
     if not files:
@@ -146,9 +150,7 @@ def _read_text(file: Path, root: Path) -> str:
 
 
 def _read_kernelbench(file: Path) -> TaskFile:
-    code = _read_text(file, file.parent)
-    defined = _list_defined(code, file)
-    _require_defined(file, defined, "Model", "get_inputs")
+    code, defined = _read_python(file, file.parent, "Model", "get_inputs")
     code = sources.add_init_inputs(code, defined)
     return TaskFile(code=code, format="KernelBench", arguments=count_arguments(code))
 
@@ -283,10 +285,7 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
     A class gets the module's inputs and has its own weights. A function replaces `forward_fn`, and
     gets what the module gives to it: inputs, weights and numbers.
     """
-    file = folder / "func_forward.py"
-    code = _read_text(file, folder)
-    defined = _list_defined(code, file)
-    _require_defined(file, defined, "Model", "get_inputs", "forward_fn")
+    code, _ = _read_python(folder / _FORWARD, folder, "Model", "get_inputs", "forward_fn")
     settings: dict[str, dict[str, Any]] = {}
     tolerance = dict(_ROBUST_TOLERANCE)
     config = folder / "config_forward.json"
@@ -314,14 +313,6 @@ def _read_robust_kbench(folder: Path) -> TaskFile:
         workloads=settings,
         arguments=count_parameters(code, "forward_fn"),
         rule=rule,
-    )
-
-
-def _refuse_backward(path: Path) -> TaskFile:
-    raise FlywheelError(
-        f"{path} asks for gradients, and the judge calls no backward pass",
-        "Give the folder of a forward task. `evaluators doctor --limits` lists what the judge "
-        "cannot judge (limit backward).",
     )
 
 
@@ -363,9 +354,7 @@ def _read_gpu_mode(folder: Path, reference: Path | None = None) -> TaskFile:
     """Read reference.py, the files that it imports, and the settings of task.yml."""
     folder = folder.resolve()
     reference = folder / (reference.name if reference is not None else "reference.py")
-    code = _read_text(reference, folder)
-    defined = _list_defined(code, reference)
-    _require_defined(reference, defined, "ref_kernel", "generate_input")
+    code, defined = _read_python(reference, folder, "ref_kernel", "generate_input")
     settings: dict[str, dict[str, Any]] = {}
     about = folder / "task.yml"
     listed = {"task.py": folder / "task.py", "utils.py": folder / "utils.py"}
@@ -505,15 +494,15 @@ def _list_objects(fields: Fields, name: str) -> list[dict[str, Any]]:
     return [dict(one.values) for one in fields.list(name)]
 
 
-def _list_defined(code: str, file: Path) -> set[str]:
+def _read_python(file: Path, root: Path, *names: str) -> tuple[str, set[str]]:
+    """Return the text of a Python file and the names that it binds, which must have `names`."""
+    code = _read_text(file, root)
     try:
         compile(code, f"{file}", "exec", ast.PyCF_ONLY_AST)
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise UnknownFormat(file, f"it is not Python: {error}") from error
-    return list_bound(parse_python(code))
-
-
-def _require_defined(file: Path, defined: set[str], *names: str) -> None:
+    defined = list_bound(parse_python(code))
     missing = sorted(set(names) - defined)
     if missing:
         raise UnknownFormat(file, f"it does not define {' and '.join(missing)}")
+    return code, defined
