@@ -39,6 +39,15 @@ def normalize(code: str) -> str:
     return text.rstrip("\n") + "\n"
 
 
+def clean_text(text: str) -> str:
+    r"""Return text that can be stored: lone surrogates and NUL characters are replaced.
+
+    >>> clean_text("a\x00b\ud800c")
+    'a\ufffdb?c'
+    """
+    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
+
+
 def task_id(code: str) -> str:
     """Return the id of a task: the sha256 of its normalized text as UTF-8."""
     return hashlib.sha256(normalize(code).encode()).hexdigest()

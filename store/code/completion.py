@@ -22,6 +22,7 @@ from store.code.entry_points import DEFAULT as ENTRY_POINT
 from store.code.entry_points import choose_stored, list_bound
 from store.code.languages import PYTHON_FENCES
 from store.code.python_syntax import parse_python
+from store.ids import clean_text as clean_text
 from store.ids import normalize
 
 ENTRY_PATH = "kernel.py"
@@ -107,15 +108,6 @@ class ParsedCompletion:
     """Techniques that the analysis and the design name, by their names in store.code.completion."""
     parse_error: str | None = None
     """Why there is no code: empty, truncated, only reasoning, no code, too long."""
-
-
-def clean_text(text: str) -> str:
-    r"""Return text that can be stored: lone surrogates and NUL characters are replaced.
-
-    >>> clean_text("a\x00b\ud800c")
-    'a\ufffdb?c'
-    """
-    return text.encode(errors="replace").decode().replace("\0", "\ufffd")
 
 
 def is_text(value: object) -> bool:

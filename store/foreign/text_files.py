@@ -30,6 +30,7 @@ import yaml
 from store import faults
 from store.errors import ImportFailed
 from store.foreign import left_out
+from store.ids import clean_text as clean
 
 MAX_DEPTH = 100
 MAX_LINE_BYTES = 64 << 20
@@ -490,11 +491,6 @@ def measure(value: Any) -> int:
         elif isinstance(one, list | tuple):
             inside.extend(cast("list[Any]", one))
     return total
-
-
-def clean(text: str) -> str:
-    """Return text that can be stored: lone surrogates and zero bytes are replaced."""
-    return text.encode("utf-8", "replace").decode().replace("\0", "\ufffd")
 
 
 def cut(text: str) -> str:

@@ -156,16 +156,8 @@ def _add(
             **load(parent),
         }
         _add_program(programs, rows, Fields(values=first, where=step.where), step)
-    child: dict[str, Any] = {
-        "id": step.require_text("child_id"),
-        "parent_id": parent,
-        "code": step.values.get("child_code"),
-        "metrics": step.values.get("child_metrics"),
-        "generation": step.values.get("generation"),
-        "timestamp": step.values.get("timestamp"),
-        "changes_description": step.values.get("child_changes_description"),
-        "prompts": {"": step.values.get("prompt") or {}},
-    }
+    child = {name.removeprefix("child_"): value for name, value in step.values.items()}
+    child |= {"id": step.require_text("child_id"), "prompts": {"": child.get("prompt") or {}}}
     if step.code("child_code") is None:
         values = load(child["id"])
         child |= {name: values[name] for name in ("code", "language") if name in values}

@@ -9,7 +9,6 @@ named; so are the files of a source that nothing reads.
 from __future__ import annotations
 
 import dataclasses
-import hashlib
 import json
 import logging
 import math
@@ -621,9 +620,9 @@ def parse_document(file: Path, root: Path) -> Fields:
 
 
 def hash_file(file: Path) -> str:
-    """Return the sha256 of a file, read in parts."""
-    with faults.at(file, ImportFailed), open(file, "rb") as handle:
-        return hashlib.file_digest(handle, "sha256").hexdigest()
+    """Return the sha256 of a file."""
+    with faults.at(file, ImportFailed):
+        return ids.hash_file(file)
 
 
 def name_inside(file: Path, root: Path) -> str:
