@@ -14,9 +14,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import store
-from store.errors import ImportFailed
 from store.foreign.text_files import Fields
 from store.importers.kernelbook import adapt_task
 from store.importers.reading import pieces, sources
@@ -34,8 +34,8 @@ DIALOGUES = pieces.name_columns(
 class Config(pieces.Origin):
     source_revision: str = "unknown"
     license: str | None = "MIT"
-    purpose: str = "train"
-    """Purpose of the prompts, train or eval; use eval for drkernel-validation-data."""
+    purpose: Literal["train", "eval"] = "train"
+    """Purpose of the prompts; use eval for drkernel-validation-data."""
 
 
 def recognize(path: Path) -> str | None:
@@ -47,8 +47,6 @@ def recognize(path: Path) -> str | None:
 def read(path: Path | None, config: Config, lake: store.Lake) -> Iterator[store.Bundle]:
     """Yield the rows of each file in bundles."""
     what = "a Parquet file of drkernel-rl-data or drkernel-coldstart-8k"
-    if config.purpose not in ("train", "eval"):
-        raise ImportFailed(f"--purpose {config.purpose} is unknown", "Give train or eval.")
     root, files = sources.find_parquet(path, what)
     for file in files:
         is_dialogue = "messages" in sources.column_names(file)

@@ -111,46 +111,38 @@ def _parse_session(file: Path, root: Path) -> Iterator[Fields]:
 def _add(
     config: Config, programs: pieces.ProgramRows, rows: pieces.BundleRows, program: Fields
 ) -> None:
+    kernel_id = programs.add_code(rows, program.code("kernel_code"))
     if "session" in program.values:
         session, worker = program.require_text("session"), program.require_whole("worker")
-        number, problem = program.require_whole("round"), program.prose("problem")
-        messages = [] if problem is None else [{"role": "user", "content": problem}]
-        kernel_id = programs.add_code(rows, program.code("kernel_code"))
-        name, success = f"worker {worker}", program.flag("success")
-        figures = program.inner("performance")
+        name = parent = f"worker {worker}"
+        turn, problem = program.require_whole("round"), session
+        prompt, at = program.prose("problem"), program.moment("timestamp")
+        place = [session, str(worker), str(turn), kernel_id or ""]
+        quote = f"round {turn} of {name} in {session}"
+        success, figures = program.flag("success"), program.inner("performance")
         time_ms, speedup = figures.positive("triton_time_ms"), figures.positive("speedup")
-        attempt = programs.add(
-            rows,
-            name,
-            [session, str(worker), str(number), kernel_id or ""],
-            kernel_id=kernel_id,
-            parent=name,
-            problem=config.problem or session,
-            prompt_id=rows.add_prompt(messages, programs.reading.task_id),
-            trajectory_id=rows.identify([session, str(worker)]),
-            turn=number,
-            created_at=program.moment("timestamp"),
-        )
-        quote = f"round {number} of {name} in {session}"
-        rows.add_result(attempt, success, quote, gpu=config.gpu)
-        rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=config.gpu)
-        rows.add_claim(attempt, "speedup", speedup, quote, gpu=config.gpu, baseline="eager")
-        return
-    identity = program.require_text("program_id")
-    # The path of the problem's file; its last two parts name the problem.
-    stated = "/".join(PurePosixPath(program.text("problem_id") or NAME).parts[-2:])
-    kernel_id = programs.add_code(rows, program.code("kernel_code"))
-    time_ms = program.inner("metrics").positive("time_ms")
+    else:
+        name, parent = program.require_text("program_id"), program.text("parent_id")
+        # The path of the problem's file; its last two parts name the problem.
+        problem = "/".join(PurePosixPath(program.text("problem_id") or NAME).parts[-2:])
+        turn, session, prompt = program.whole("generation"), None, None
+        at = program.moment("created_at")
+        place = [problem, name, kernel_id or "", program.text("created_at") or ""]
+        quote = f"program {name} of {problem}"
+        success, time_ms, speedup = None, program.inner("metrics").positive("time_ms"), None
+    messages = [] if prompt is None else [{"role": "user", "content": prompt}]
     attempt = programs.add(
         rows,
-        identity,
-        [stated, identity, kernel_id or "", program.text("created_at") or ""],
+        name,
+        place,
         kernel_id=kernel_id,
-        parent=program.text("parent_id"),
-        problem=config.problem or stated,
-        turn=program.whole("generation"),
-        created_at=program.moment("created_at"),
+        parent=parent,
+        problem=config.problem or problem,
+        prompt_id=rows.add_prompt(messages, programs.reading.task_id),
+        trajectory_id=None if session is None else rows.identify(place[:2]),
+        turn=turn,
+        created_at=at,
     )
-    rows.add_claim(
-        attempt, "latency_ms", time_ms, f"program {identity} of {stated}", gpu=config.gpu
-    )
+    rows.add_result(attempt, success, quote, gpu=config.gpu)
+    rows.add_claim(attempt, "latency_ms", time_ms, quote, gpu=config.gpu)
+    rows.add_claim(attempt, "speedup", speedup, quote, gpu=config.gpu, baseline="eager")
