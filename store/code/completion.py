@@ -196,18 +196,15 @@ def _strip_reasoning(text: str) -> str | None:
 def _find_blocks(lines: Sequence[str]) -> list[_Block]:
     """Return the fenced blocks in order; the last one may lack a closing fence."""
     found: list[_Block] = []
-    start, mark, length, prefix, language = -1, "", 0, "", ""
+    start, fence = 0, None
     for number, line in enumerate(lines):
-        if start < 0:
-            opening = _read_fence(line)
-            if opening is not None:
-                start = number
-                mark, length, prefix, language = opening
-        elif _closes_fence(line, mark, length):
-            found.append(_read_block(lines, start, number, prefix, language, closed=True))
-            start = -1
-    if start >= 0:
-        found.append(_read_block(lines, start, len(lines), prefix, language, closed=False))
+        if fence is None:
+            start, fence = number, _read_fence(line)
+        elif _closes_fence(line, *fence[:2]):
+            found.append(_read_block(lines, start, number, *fence[2:], closed=True))
+            fence = None
+    if fence is not None:
+        found.append(_read_block(lines, start, len(lines), *fence[2:], closed=False))
     return found
 
 
