@@ -148,17 +148,14 @@ class ViewCache:
         since = next((one for one in usable if self._lock(files[one])), None)
         new = None if since is None else self._find_new_keys(question, since)
         if since is None or new is None:
-            parts = self.list_parts(question, question.build_query(None)) if make else ()
-            file = self._write(question, [rows for _, rows in parts]) if make else None
-            return None if file is None else f"SELECT * FROM {_scan(file)}"
+            return self._write(question, question.build_query(None)) if make else None
         if not new.count:
             return f"SELECT * FROM {_scan(files[since])}"
         valid = _match_keys(_scan(files[since]), "ANTI", new.table)
         rows = f"{valid} UNION ALL {question.build_query(new)}"
         (whole,) = fetch_row(self._connection, f"SELECT count(*) FROM {_scan(files[since])}")
         if make and new.count > max(NEW_KEYS, NEW_SHARE * whole):
-            file = self._write(question, [part for _, part in self.list_parts(question, rows)])
-            return rows if file is None else f"SELECT * FROM {_scan(file)}"
+            return self._write(question, rows) or rows
         return rows
 
     def list_parts(self, question: ViewQuestion, rows: str) -> list[tuple[str, str]]:
@@ -249,10 +246,10 @@ class ViewCache:
             ).fetchall()
         )
 
-    def _write(self, question: ViewQuestion, parts: Sequence[str]) -> Path | None:
+    def _write(self, question: ViewQuestion, rows: str) -> str | None:
         """Write and lock the file of this snapshot, and remove those of the view that nobody reads.
 
-        Returns None where that is impossible.
+        Returns SQL that reads it, or None where that is impossible.
         """
         name = question.name(self._snapshot, self._read_times([self._snapshot])[self._snapshot])
         file = self._folder / name
@@ -261,7 +258,7 @@ class ViewCache:
             with _lock_folder(self._folder):
                 if not self._lock(file):  # which another process has made in the meantime
                     try:
-                        self._copy_parts(parts, partial)
+                        self._copy_rows(question, rows, partial)
                     except BaseException:
                         partial.unlink(missing_ok=True)
                         raise
@@ -276,11 +273,12 @@ class ViewCache:
             raise
         except (OSError, duckdb.Error):
             return None
-        return file
+        return f"SELECT * FROM {_scan(file)}"
 
-    def _copy_parts(self, parts: Sequence[str], target: Path) -> None:
+    def _copy_rows(self, question: ViewQuestion, rows: str, target: Path) -> None:
         # Sorted, so that equal values are adjacent, which reduces the size to a third.
-        ordered = [f"SELECT * FROM ({query}\n) ORDER BY {KEY}" for query in parts]
+        parts = self.list_parts(question, rows)
+        ordered = [f"SELECT * FROM ({query}\n) ORDER BY {KEY}" for _, query in parts]
         if len(ordered) == 1:
             copy_rows(self._connection, ordered[0], target)
             return
