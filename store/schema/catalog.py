@@ -7,7 +7,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Set
+from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast
@@ -27,9 +27,12 @@ VIEWS = Path(__file__).parent.parent / "views"
 Text: TypeAlias = Annotated[str, msgspec.Meta(min_length=1)]
 
 
-class ColumnFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What catalog.yaml says about one column: its DuckDB type, unit, reference, description."""
+class Column(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One column of a table: its DuckDB type, unit, reference, description."""
 
+    name: str
+    provenance: bool
+    """Whether it describes the row's origin: two lakes with the same row may differ in it."""
     type: str
     about: Text
     null_means: str | None = None
@@ -42,14 +45,6 @@ class ColumnFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     sensitivity: str = "public"
     renamed_from: str | None = None
     """Its name in earlier schemas, which older lakes, editions and bundles have."""
-
-
-class Column(ColumnFields, frozen=True, kw_only=True):
-    """One column of a table."""
-
-    name: str
-    provenance: bool = False
-    """Whether it describes the row's origin: two lakes with the same row may differ in it."""
 
     @property
     def comment(self) -> str:
@@ -98,9 +93,11 @@ class Enum(msgspec.Struct, frozen=True, kw_only=True):
     allowed: dict[str, tuple[str, ...]] = {}
 
 
-class TableFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What catalog.yaml says about one table beside its columns."""
+class Table(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, dict=True):
+    """One table: columns, key, rules and how its files are laid out."""
 
+    name: str
+    columns: dict[str, Column]
     about: str
     key: tuple[str, ...]
     duplicates: str
@@ -110,13 +107,6 @@ class TableFields(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     inline: int
     checks: dict[str, str] = {}
     id: ContentId | None = None
-
-
-class Table(TableFields, frozen=True, kw_only=True, dict=True):
-    """One table: columns, key, rules and how its files are laid out."""
-
-    name: str
-    columns: dict[str, Column]
 
     @functools.cached_property
     def arrow_schema(self) -> pa.Schema:
@@ -407,8 +397,16 @@ def _build_catalog(document: Any, origin: str) -> Catalog:
     return catalog
 
 
-def _read_part(part: object, kind: type[_T], place: str) -> _T:
+def _read_part(
+    part: object, kind: type[_T], place: str, known: Mapping[str, object] | None = None
+) -> _T:
+    """Return a part of the file, with the fields that are known without it."""
     try:
+        if known is not None:
+            stated = msgspec.convert(part, dict[str, Any])
+            for name in known.keys() & stated:
+                raise msgspec.ValidationError(f"Object contains unknown field `{name}`")
+            part = {**stated, **known}
         return msgspec.convert(part, kind)
     except msgspec.ValidationError as error:
         reason, _, path = str(error).replace("`", "").partition(" - at $")
@@ -460,12 +458,9 @@ def _build_table(name: str, part: object, provenance: set[str]) -> Table:
     parts = _read_part(fields.pop("columns", None), dict[str, Any], f"{place}: columns")
     columns: dict[str, Column] = {}
     for column, inner in parts.items():
-        known = _read_part(inner, ColumnFields, f"{place}, column {column}")
-        columns[column] = Column(
-            name=column, provenance=column in provenance, **msgspec.structs.asdict(known)
-        )
-    known = _read_part(fields, TableFields, place)
-    table = Table(name=name, columns=columns, **msgspec.structs.asdict(known))
+        known = {"name": column, "provenance": column in provenance}
+        columns[column] = _read_part(inner, Column, f"{place}, column {column}", known)
+    table = _read_part(fields, Table, place, {"name": name, "columns": columns})
     rule = table.id
     if rule is not None and (rule.unbound is None) != bool(rule.form and rule.of):
         raise CatalogError(
