@@ -139,17 +139,12 @@ def has_table(connection: duckdb.DuckDBPyConnection, location: Location) -> bool
     return bool(fetch_row(connection, location.qualify(f"{query} AND end_snapshot IS NULL"))[0])
 
 
-def find_damage(files: Iterable[DataFile], progress: Progress | None = None) -> list[Damage]:
-    """Compare files with what was committed: by checksum, or by their footer without one."""
-    return compare_files(files, progress).damaged
-
-
 def compare_files(
     files: Iterable[DataFile],
     progress: Progress | None = None,
     trusted: Mapping[str, Stamp] = _NONE,
 ) -> Comparison:
-    """Compare files with what was committed, as `find_damage` does.
+    """Compare files with what was committed: by checksum, or by their footer without one.
 
     `trusted` has stamps of files that were whole. A file that still has that stamp is not read.
     """

@@ -104,7 +104,7 @@ def require_whole(
     location: Location, files: Iterable[DataFile], what: str, progress: Progress | None = None
 ) -> None:
     """Raise FlywheelError if files of a lake are damaged; the message says what was not done."""
-    damaged = checksums.find_damage(files, progress)
+    damaged = checksums.compare_files(files, progress).damaged
     if damaged:
         distrust(location)
         more = f" and {len(damaged) - 1} more files" if len(damaged) > 1 else ""

@@ -119,16 +119,16 @@ def test_every_byte_of_a_file_counts(writer: store.Writer) -> None:
     _fill(writer)
     files = checksums.list_files(writer.location)
     assert {one.table for one in files} == {"kernels", "evaluations", "timings"}
-    assert checksums.find_damage(files) == []
+    assert checksums.compare_files(files).damaged == []
     (one,) = [one for one in files if one.table == "timings"]
     file = Path(writer.location.files.url) / one.path
     whole = file.read_bytes()
     for place in range(0, len(whole), 37):
         _flip(file, place)
-        (damage,) = checksums.find_damage([one])
+        (damage,) = checksums.compare_files([one]).damaged
         assert "another sha256" in damage.what
         file.write_bytes(whole)
-    assert checksums.find_damage([one]) == []
+    assert checksums.compare_files([one]).damaged == []
 
 
 @pytest.mark.slow
@@ -305,7 +305,7 @@ def test_damage_in_what_old_snapshots_read_is_found_too(writer: store.Writer) ->
     # The commit that drops the table follows the one that wrote it.
     assert one.snapshots == f"snapshot {first}"
     assert not one.is_read_at(first + 1)
-    assert [damage.file.path for damage in checksums.find_damage([one])] == [one.path]
+    assert [damage.file.path for damage in checksums.compare_files([one]).damaged] == [one.path]
 
 
 def _truncate(file: Path) -> None:
