@@ -716,8 +716,9 @@ def run_import(
         RowsRejected: a bundle was refused, the first one if there are several. The others are
             stored.
     """
-    if path is not None and getattr(module, "TAKES_PATH", True) and not path.exists():
-        near = next(parent for parent in path.absolute().parents if parent.exists())
+    source = path if getattr(module, "TAKES_PATH", True) else None
+    if source is not None and not source.exists():
+        near = next(parent for parent in source.absolute().parents if parent.exists())
         raise ImportFailed(f"{path} does not exist", f"Check the path; {near} exists.")
     stored: list[str] = []
     skipped = 0
@@ -741,8 +742,7 @@ def run_import(
                     skipped += 1
                 if progress is not None:
                     progress(one.message, is_stored)
-    takes_files = path is not None and getattr(module, "TAKES_PATH", True)
-    unread = record.list_unread(path) if path is not None and takes_files else {}
+    unread = {} if source is None else record.list_unread(source)
     importer = getattr(module, "NAME", "")
     if not stored and not skipped and not refused:
         if record.first:
