@@ -14,7 +14,6 @@ import re
 import shutil
 import sys
 import time
-import traceback
 from collections.abc import Callable, Generator, Iterable, Mapping
 from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TextIO, TypeAlias, cast
@@ -35,7 +34,6 @@ if TYPE_CHECKING:
 
 _PAINT = re.compile(r"(\x1b\[[0-9]+m)")
 _LONGEST_LINE = 1 << 16
-_MOVES = ("\x1b[A", "\n")
 _TERMINALS_WIDTH = 80
 _INDENT = "  "
 _names: dict[str, str] = {}
@@ -102,11 +100,6 @@ def print_error(error: FlywheelError) -> None:
     _print_message(f"error: {error.message}", sys.stderr)
     if error.hint is not None:
         _print_message(error.hint, sys.stderr)
-
-
-def print_traceback(error: BaseException) -> None:
-    """Write the traceback of an exception to stderr, each line behind a prefix."""
-    print_foreign("".join(traceback.format_exception(error)), sys.stderr)
 
 
 def relay(stream: IO[bytes]) -> None:
@@ -199,10 +192,7 @@ class EscapingStream:
     def _escape(self, text: str) -> str:
         start = ""
         if text.startswith(("\r", "\x1b[A")) and self.unguarded.isatty():
-            rest = text
-            for move in _MOVES:
-                rest = rest.replace(move, "")
-            if not rest:
+            if not text.replace("\x1b[A", "").replace("\n", ""):
                 return text
             if text[0] == "\r":
                 start, text = "\r", text[1:]

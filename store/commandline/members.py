@@ -254,7 +254,7 @@ def run(app: App, *groups: Group, argv: Sequence[str] | None = None) -> None:
                     "Correct that file. --verbose prints the traceback.",
                 )
             if fault is None or ({"-v", "--verbose"} & {*arguments} and not is_usage):
-                echo.print_traceback(error)
+                echo.print_foreign("".join(traceback.format_exception(error)), sys.stderr)
             fault = fault or FlywheelError(f"{type(error).__name__}: {error}", _DEFECT)
             echo.print_error(fault)
             sys.exit(fault.exit_code)

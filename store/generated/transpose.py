@@ -11,10 +11,6 @@ from store.generated.writing.texts import Draw, Module, Program, Task, TeacherKe
 SPLIT = "train"
 _ROWS = (96, 128, 200, 256, 300, 384, 512)
 _COLS = (128, 200, 256, 384, 500, 512, 640)
-_BOUND = (
-    "x is needed in one order and y in the other, so that a plain loop goes through one of them by "
-    "steps of a whole row and uses little of each cache line."
-)
 _COMBINE = {
     "sum": ("{v} + y", "v.add_(y)", "{v} + {y}", "{v} + {y}"),
     "difference": ("y - {v}", "torch.sub(y, v, out=v)", "{y} - {v}", "{y} - {v}"),
@@ -71,7 +67,7 @@ def task(draw: Draw) -> Task:
         lines=lines,
         sizes=sizes,
         shapes=[f"{leading}ROWS, COLS", f"{leading}COLS, ROWS"],
-        bound=_BOUND,
+        bound=texts.TWO_ORDERS,
         kernels=kernels,
         cuda=cuda,
     )

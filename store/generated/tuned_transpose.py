@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from store.generated.writing import chain, knobs
+from store.generated.writing import chain, knobs, texts
 from store.generated.writing.knobs import Tuned
 from store.generated.writing.texts import Draw, Module, Task
 
 SPLIT = "train"
 _SHAPES = (((128, 2048), (1024, 16384)), ((512, 512), (4096, 4096)), ((2048, 128), (16384, 1024)))
 """Rows and columns, and those for a GPU."""
-_BOUND = (
-    "x is needed in one order and y in the other, so that a plain loop goes through one of them by "
-    "steps of a whole row and uses little of each cache line."
-)
 
 
 def task(draw: Draw) -> Task:
@@ -28,7 +24,7 @@ def task(draw: Draw) -> Task:
         rewritten=[*steps.inplace(), "v = v.t().contiguous()", "v.add_(y)"],
         shapes=_SHAPES,
         inputs=["ROWS, COLS", "COLS, ROWS"],
-        bound=_BOUND,
+        bound=texts.TWO_ORDERS,
         out="torch.empty_like(y)",
         c=[
             "for (long r0 = 0; r0 < rows; r0 += TILE_R)",

@@ -82,25 +82,18 @@ def write_package(winners: TaskWinners, folder: Path) -> None:
     if wrong:
         raise RowsRejected("winners", "the id is the hash of the text", len(wrong), wrong)
     function, layer = name_function(winners.task), name_layer(winners.task)
-    numbers: dict[str, int] = {}
-    workloads: list[dict[str, object]] = []
-    for row in winners.rows:
-        if row["workload_id"] not in numbers:
-            numbers[row["workload_id"]] = len(workloads)
-            workloads.append(
-                {
-                    "workload_id": row["workload_id"],
-                    "name": row["workload"],
-                    "axes": json.loads(row["axes"]),
-                }
-            )
+    workloads = {row["workload_id"]: row for row in winners.rows}
+    numbers = {workload_id: number for number, workload_id in enumerate(workloads)}
     facts = {
         "format": FORMAT,
         "task": winners.task,
         "task_id": winners.task_id,
         "function": function,
         "layer": layer,
-        "workloads": workloads,
+        "workloads": [
+            {"workload_id": one, "name": row["workload"], "axes": json.loads(row["axes"])}
+            for one, row in workloads.items()
+        ],
         "kernels": {
             kernel_id: {
                 "path": one["path"],

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from store.commandline.display import list_rows
 from store.errors import FlywheelError, UnknownName
 from store.explore.page.tables import build_address, heading
+from store.explore.page.texts import read_number
 from store.lake.sql_files import SqlQuestion, read_question
 from store.schema.sql_text import quote_values
 
@@ -295,8 +296,7 @@ class View:
 
     def get_page(self, panel: Panel) -> int:
         """Return the number of the page of a panel's table, from 1."""
-        text = self.get(f"page.{panel.name}", "1") or "1"
-        return min(max(int(text), 1), _DEEPEST_PAGE) if text.isdecimal() and len(text) < 9 else 1
+        return min(read_number(self.get(f"page.{panel.name}")) or 1, _DEEPEST_PAGE)
 
     def get_sort(self, panel: Panel) -> str | None:
         """Return the column that a panel's table is sorted by; `-column` is descending."""

@@ -28,6 +28,11 @@ _MARKDOWN = re.compile(r"[\\`*_{}\[\]<>#|!~$&@:]|(?<=\bwww)\.", re.IGNORECASE)
 _ENTITIES = {"<": "&lt;", ">": "&gt;", "&": "&amp;", "@": "&#64;", ":": "&#58;", ".": "&#46;"}
 
 
+def read_number(text: str | None) -> int | None:
+    """Return the whole number that a reader has typed, or None."""
+    return int(text) if text and text.isdecimal() and len(text) < 18 else None
+
+
 def cut_code(text: str) -> str:
     """Return code cut to the number and length of lines that a page shows, with notes.
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from store.errors import FlywheelError
 from store.explore.page.model import Block, Fact, Page, Panel, Row, Told, View
-from store.explore.page.texts import Message, cut_message
+from store.explore.page.texts import Message, cut_message, read_number
 
 _TEXTS = ("prompt", "completion", "chosen", "rejected")
 _BATCH_ROWS = 64
@@ -151,8 +151,7 @@ async def build(view: View) -> Page:
 
 
 async def _build_rows(view: View, dataset: Row) -> Block:
-    text = view.get("row", "0") or "0"
-    first = min(int(text), dataset["rows"]) if text.isdecimal() and len(text) < 12 else 0
+    first = min(read_number(view.get("row")) or 0, dataset["rows"])
     try:
         rows = await asyncio.to_thread(lambda: read_rows(find_folder(dataset), first, _ROWS))
         end = first + _ROWS

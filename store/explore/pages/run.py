@@ -7,7 +7,7 @@ import functools
 from store.dossier.pages import choose_id, find_state
 from store.explore.page import answers
 from store.explore.page.model import CHART_ROWS, REPORT, Choice, Fact, Page, Panel, Row, Value, View
-from store.explore.page.texts import TOKEN_COLORS, show_tokens
+from store.explore.page.texts import TOKEN_COLORS, read_number, show_tokens
 
 PATH = "/run/{run}"
 _TABS = {
@@ -39,7 +39,7 @@ async def build(view: View) -> Page:
             Choice(name="task", label="Task", placeholder="any"),
         ]
         values |= {one.name: view.choose(one) for one in choices}
-        values["step"] = _find_number(str(values["step"] or ""))
+        values["step"] = read_number(view.choose(choices[0]))
         tell = functools.partial(answers.tell_correct, "answers below")
         panels = [Panel(name="attempts", is_required=True, tell=tell, compares="kernels")]
     elif tab == "evaluations":
@@ -73,7 +73,7 @@ async def build(view: View) -> Page:
             ]
             chosen, color = (view.choose(choice) for choice in choices)
             # No step has the number -1.
-            asked = -1 if (at := _find_number(chosen or "")) is None else at
+            asked = -1 if (at := read_number(chosen)) is None else at
             step = asked if chosen else newest["step"]
             values |= {"step": step, "no_step": 1 if step is None else None}
             values["first"] = None if newest["step"] is None else newest["step"] - _ROLLOUT_STEPS
@@ -113,11 +113,6 @@ async def find_run(view: View, text: str) -> Row:
     """Return the one run whose id begins with a text; raises UnknownName."""
     found = {row["run_id"]: row for row in await view.rows("run/head", run=text)}
     return found[choose_id("run", text, list(found), "See Runs.")]
-
-
-def _find_number(text: str) -> int | None:
-    """Return the number of a step that a reader has typed, or None."""
-    return int(text) if text.isdecimal() and len(text) < 18 else None
 
 
 def _tell_end(run: Row, state: str) -> str:

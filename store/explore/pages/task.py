@@ -22,7 +22,7 @@ from store.explore.page.model import (
     list_choices,
 )
 from store.explore.page.tables import format_value
-from store.explore.page.texts import TIMES, show_code
+from store.explore.page.texts import TIMES, read_number, show_code
 
 PATH = "/task/{task:path}"
 _TABS = {"kernels": "Kernels", "claims": "Claims", "reference": "Reference"}
@@ -62,8 +62,7 @@ async def build(view: View) -> Page:
             )
         ]  # fmt: skip
         values |= {one.name: view.choose(one) for one in choices}
-        lines = values["lines"] or ""
-        values["lines"] = int(lines) if lines.isdecimal() else None
+        values["lines"] = read_number(values["lines"])
         panels = [
             Panel(name="race", tell=functools.partial(_tell_race, view, values), table="folded",
                   rows=2 * CHART_ROWS, is_required=True),

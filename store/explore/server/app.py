@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import functools
-import hashlib
 import hmac
 import importlib
 import io
@@ -210,7 +209,7 @@ class Decider:
         self._lake_url = lake_url
         self._token = token
         # Servers on other ports of this machine get this cookie too, so it is not the token.
-        self._session = hashlib.sha256(f"{secrets.token_hex(32)}".encode()).hexdigest()
+        self._session = secrets.token_hex(32)
 
     @property
     def is_enabled(self) -> bool:
@@ -382,10 +381,9 @@ async def _explain(
     from starlette.responses import HTMLResponse
 
     if not isinstance(error, FlywheelError):
-        error = FlywheelError(
-            f"there is no page {request.url.path[:100]}", "The menu above leads to all pages."
-        )
-    is_unknown = isinstance(error, UnknownName | SnapshotNotFound) or "no page" in error.message
+        path = request.url.path[:100]
+        error = UnknownName(f"there is no page {path}", "The menu above leads to all pages.")
+    is_unknown = isinstance(error, UnknownName | SnapshotNotFound)
     view = View(readers, readers.newest, "/", {}, {})
     page = Page(title="Not found" if is_unknown else "Cannot show this", panels=())
     html = render.render_template("error", view=view, page=page, error=error, **site)

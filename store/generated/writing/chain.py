@@ -75,15 +75,12 @@ class Chain:
         """The names of parameters, in order of use."""
         return tuple(one for step in self.steps if (one := step.op.tensor) not in ("", "y"))
 
-    def torch(self, start: str = "x") -> list[str]:
-        """Return statements that leave the chain of `start` in v, each in a tensor of its own."""
-        return self._torch(start, inplace=False)
-
     def inplace(self, start: str = "x") -> list[str]:
-        """Return the same with as few new tensors as there can be; `start` is left as it is."""
-        return self._torch(start, inplace=True)
+        """Return what `torch` does with as few new tensors as there can be; `start` stays."""
+        return self.torch(start, inplace=True)
 
-    def _torch(self, start: str, *, inplace: bool) -> list[str]:
+    def torch(self, start: str = "x", *, inplace: bool = False) -> list[str]:
+        """Return statements that leave the chain of `start` in v, each in a tensor of its own."""
         lines: list[str] = []
         for step in self.steps:
             operand = f"self.{step.op.tensor}" if step.op.tensor in self.params else step.op.tensor

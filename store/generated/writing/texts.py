@@ -90,6 +90,10 @@ ROW_ALONE = (
     "What is computed of a row depends on that row alone, and its {row_kb} kB stay in cache or "
     "registers, so that x has to be read from memory only once."
 )
+TWO_ORDERS = (
+    "x is needed in one order and y in the other, so that a plain loop goes through one of them by "
+    "steps of a whole row and uses little of each cache line."
+)
 _VIEWS = ("t", "transpose", "diagonal")
 _BUILT = {
     "cpp": "gcc compiles the source when the file is imported, and ctypes calls it.",
