@@ -157,6 +157,7 @@ def _write_triton(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Tea
         "y += shift",
         "out += shift",
     ] * batch
+    program, how = _describe_program(batch, reduced), ("fusion", "tiling")
     kernels: list[TeacherKernel] = []
     for side, warps in ((32, 4), (64, 8)):
         inner = [
@@ -188,15 +189,10 @@ def _write_triton(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Tea
             grid = f"triton.cdiv(x.shape[{last}], {side}), triton.cdiv(x.shape[{last - 1}], {side})"
             grid += ", x.shape[0]" * batch
         about = f"Triton tiles of {side} by {side}, turned in registers."
+        variant, tile = f"triton_tiles_{side}", {"T": str(side)}
         kernels.append(
-            _describe_program(batch, reduced).write_triton(
-                f"triton_tiles_{side}",
-                about,
-                source,
-                ("fusion", "tiling"),
-                grid=grid,
-                constants={"T": str(side)},
-                warps=warps,
+            program.write_triton(
+                variant, about, source, how, grid=grid, constants=tile, warps=warps
             )
         )
     return kernels
@@ -242,21 +238,11 @@ def _write_cuda(pre: Chain, name: str, batch: bool, reduced: bool) -> list[Teach
         techniques = ("fusion", "warp_shuffle")
         grid = f"{by_eight}, 1, 1"
         return [program.write_cuda("cuda_warp", about, warp, techniques, grid=grid)]
+    about = "CUDA, one element a thread, with strided reads."
+    about_tiles = "CUDA tiles of 32 by 32 in shared memory."
+    how, block = ("fusion", "tiling", "shared_memory"), "32, 8, 1"
+    grid, tiles = f"{down}, {by_eight}, {depth}", f"{across}, {down}, {depth}"
     return [
-        program.write_cuda(
-            "cuda_strided",
-            "CUDA, one element a thread, with strided reads.",
-            plain,
-            ("fusion",),
-            grid=f"{down}, {by_eight}, {depth}",
-            block="32, 8, 1",
-        ),
-        program.write_cuda(
-            "cuda_tiles",
-            "CUDA tiles of 32 by 32 in shared memory.",
-            shared,
-            ("fusion", "tiling", "shared_memory"),
-            grid=f"{across}, {down}, {depth}",
-            block="32, 8, 1",
-        ),
+        program.write_cuda("cuda_strided", about, plain, how[:1], grid=grid, block=block),
+        program.write_cuda("cuda_tiles", about_tiles, shared, how, grid=tiles, block=block),
     ]

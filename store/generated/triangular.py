@@ -203,6 +203,7 @@ def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[Te
         *post.triton,
     ]
     kernels: list[TeacherKernel] = []
+    how = ("skips_zeros", "tiling", "fusion")
     for side in (32, 64):
         if triangle.reduced:
             total = "total += tl.sum(tl.where(c[None, :] < m, v, 0.0), axis=1)"
@@ -224,16 +225,8 @@ def _write_triton(program: Program, triangle: _Triangle, post: Chain) -> list[Te
             ]
             grid = f"triton.cdiv(a.shape[0], {side}), triton.cdiv(x.shape[1], {side})"
         about = f"Triton tiles of {side} by {side} that end at the diagonal, in full precision."
-        kernels.append(
-            program.write_triton(
-                f"triton_tiles_{side}",
-                about,
-                source,
-                ("skips_zeros", "tiling", "fusion"),
-                grid=grid,
-                constants={"T": str(side)},
-            )
-        )
+        variant, tile = f"triton_tiles_{side}", {"T": str(side)}
+        kernels.append(program.write_triton(variant, about, source, how, grid=grid, constants=tile))
     return kernels
 
 
