@@ -67,24 +67,17 @@ def compute_figures(
                 else:
                     # A table, which is computed once for all views that read it.
                     connection.execute(f"CREATE TEMP TABLE {name} AS {read_view(name)}")
-            return {
-                view: to_json(
-                    connection.execute(*_ask(view, kernel_id, device, clock)).to_arrow_table()
-                )
-                for view in VIEWS
-            }
+            answers: dict[str, list[dict[str, Any]]] = {}
+            values = {"kernel_id": kernel_id, "device": device, "clock": clock}
+            for view, options in VIEWS.items():
+                names = ("kernel_id", *options)
+                chosen = {name: value for name in names if (value := values[name]) is not None}
+                conditions = " AND ".join(f"{name} = ${name}" for name in chosen)
+                query = f"FROM {view} WHERE {conditions} ORDER BY ALL"
+                answers[view] = to_json(connection.execute(query, chosen).to_arrow_table())
+            return answers
     finally:
         connection.close()
-
-
-def _ask(
-    view: str, kernel_id: str, device: str | None, clock: str | None
-) -> tuple[str, dict[str, str]]:
-    values = {"device": device, "clock": clock}
-    chosen = {name: value for name in VIEWS[view] if (value := values[name]) is not None}
-    chosen["kernel_id"] = kernel_id
-    conditions = " AND ".join(f"{name} = ${name}" for name in chosen)
-    return f"FROM {view} WHERE {conditions} ORDER BY ALL", chosen
 
 
 @functools.cache
