@@ -93,11 +93,8 @@ def _write_column_loop(pre: Chain, combine: str, batch: bool, reduced: bool) -> 
 
 
 def _write_c(pre: Chain, name: str, batch: bool, reduced: bool) -> list[TeacherKernel]:
-    combine = _COMBINE[name][2]
-
-    def value(x: str, y: str) -> str:
-        return combine.format(v=f"pre({x})" if pre else x, y=y)
-
+    x = "x[r * cols + c]"
+    element = _COMBINE[name][2].format(v=f"pre({x})" if pre else x, y="y[c * rows + r]")
     program = _describe_program(batch, reduced, pre.function())
     if batch:
         program = replace(program, sizes={"batch": "x.shape[0]", **program.sizes})
@@ -109,7 +106,6 @@ def _write_c(pre: Chain, name: str, batch: bool, reduced: bool) -> list[TeacherK
         moved = ", ".join(f"{one} += rows * cols" for one in ("x", "y", "out"))
         return texts.block(f"for (long b = 0; b < batch; ++b, {moved})", *source)
 
-    element = value("x[r * cols + c]", "y[c * rows + r]")
     if reduced:
         summed = f"{texts.FOR_ROWS} s += {element};"
         strided = texts.block(texts.FOR_COLS, "float s = 0.0f;", summed, "out[c] = s / rows;")
