@@ -25,7 +25,7 @@ from evaluators.scheduling import contract, ray_cluster
 from evaluators.scheduling.cases import choose_leaders, read_cases
 from evaluators.scheduling.judge_threads import Shortages, judge_cases
 from evaluators.scheduling.judges.process import start_judges
-from evaluators.scheduling.run import append_result, open_judges, record_evaluation
+from evaluators.scheduling.run import append_results, open_judges, record_evaluation
 from store import read_sql
 from store.errors import EvaluatorError, FlywheelError, UnknownName
 
@@ -251,7 +251,7 @@ class Pool:
                             "message": result.fault,
                         }
                         continue
-                    tables = append_result(self._writer, self._evaluator, self.run_id, result)
+                    [tables] = append_results(self._writer, self._evaluator, self.run_id, [result])
                     self._shortages.count(tables)
                     evaluation = tables["evaluations"][0]
                     if evaluation["status"] == "evaluator_error":

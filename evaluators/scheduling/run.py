@@ -365,13 +365,10 @@ def record_evaluation(
     return store.record_run(writer, run, "evaluation begins", {"devices": list(devices)})
 
 
-def append_result(
-    writer: store.Writer,
-    evaluator: Evaluator,
-    run_id: str,
-    result: JudgedCase,
-) -> Tables:
-    """Spool the rows of one case as a bundle of its own; return them.
+def append_results(
+    writer: store.Writer, evaluator: Evaluator, run_id: str, results: Sequence[JudgedCase]
+) -> list[Tables]:
+    """Spool the rows of each case as a bundle of its own, sync them once, and return them.
 
     Rows of a table that break a rule of the catalog are left out, and rows of other tables stay.
     Where the evaluation itself breaks a rule, the case gets the status evaluator_error.
@@ -379,43 +376,33 @@ def append_result(
     The bundle of a verdict has its id, so that the lake takes one verdict of several runs that
     judged the same case.
     """
-    tables = result.tables or _build_fault(evaluator, result, result.fault)
-    failed = not result.tables
-    while True:
-        try:
-            writer.append_all([_make_bundle(evaluator, run_id, result, tables)], wait=False)
-        except RowsRejected as error:
-            kernel = result.case.kernel_id[:12]
-            log.warning("%s: rows of %s are left out: %.300a", kernel, error.table, str(error))
-            if error.table == "evaluations" and failed:
-                raise
-            if error.table == "evaluations":
-                failed = True
-                why = f"the evaluator's answer breaks a rule: {error.rule}"
-                tables = _build_fault(evaluator, result, why)
-            else:
-                tables = {**tables, error.table: []}
-        else:
-            return tables
-
-
-def append_results(
-    writer: store.Writer,
-    evaluator: Evaluator,
-    run_id: str,
-    results: Sequence[JudgedCase],
-) -> list[Tables]:
-    """Spool the rows of several cases like `append_result`, but sync them to disk once."""
-    every = [result.tables or _build_fault(evaluator, result, result.fault) for result in results]
+    every: list[Tables] = []
+    for one in results:
+        subject = answers.Subject(
+            one.case, one.device["device_id"], name_of(evaluator), evaluator.VERSION
+        )
+        every.append(one.tables or answers.build_fault(subject, one.fault))
     bundles = [
         _make_bundle(evaluator, run_id, result, tables)
         for result, tables in zip(results, every, strict=True)
     ]
     try:
         writer.append_all(bundles, wait=False)
-    except RowsRejected:
-        # Bundles that are spooled already have the same id again, and are stored only once.
-        return [append_result(writer, evaluator, run_id, result) for result in results]
+    except RowsRejected as error:
+        if len(results) > 1:
+            # Bundles that are spooled already have the same id again, and are stored only once.
+            return [append_results(writer, evaluator, run_id, [one])[0] for one in results]
+        [result] = results
+        kernel = result.case.kernel_id[:12]
+        log.warning("%s: rows of %s are left out: %.300a", kernel, error.table, str(error))
+        if error.table != "evaluations":
+            result = replace(result, tables={**every[0], error.table: []})
+        elif result.tables:
+            why = f"the evaluator's answer breaks a rule: {error.rule}"
+            result = replace(result, tables=None, fault=why)
+        else:
+            raise
+        return append_results(writer, evaluator, run_id, [result])
     return every
 
 
@@ -468,7 +455,7 @@ def run(
                         tally.unfit[result.fault] = tally.unfit.get(result.fault, 0) + 1
                         cases.release(result.case)
                         continue
-                    tables = append_result(writer, evaluator, record.run_id, result)
+                    [tables] = append_results(writer, evaluator, record.run_id, [result])
                     cases.finish(result.case)
                     if time.monotonic() - committed > COMMIT_EVERY_S:
                         cases.commit()
@@ -511,9 +498,3 @@ def _make_bundle(
         message=f"judged {result.case.kernel_id[:12]}",
         tables=tables,
     )
-
-
-def _build_fault(evaluator: Evaluator, result: JudgedCase, why: str) -> Tables:
-    device_id = result.device["device_id"]
-    subject = answers.Subject(result.case, device_id, name_of(evaluator), evaluator.VERSION)
-    return answers.build_fault(subject, why)

@@ -22,7 +22,7 @@ from evaluators.judging.case import Case
 from evaluators.scheduling import answers
 from evaluators.scheduling.judge_threads import JudgedCase
 from evaluators.scheduling.judges.process import JudgeProcess
-from evaluators.scheduling.run import append_result, append_results, record_evaluation
+from evaluators.scheduling.run import append_results, record_evaluation
 from store.errors import SandboxFailed
 from store.ids import content_id, workload_id
 
@@ -388,10 +388,7 @@ def store_tables(
             store.writer(url, author="tests") as writer,
             record_evaluation(writer, member, [device], {}, ("lake", 1)) as run,  # type: ignore[arg-type]
         ):
-            if len(results) == 1:
-                append_result(writer, member, run.run_id, results[0])  # type: ignore[arg-type]
-            else:
-                append_results(writer, member, run.run_id, results)  # type: ignore[arg-type]
+            append_results(writer, member, run.run_id, results)  # type: ignore[arg-type]
         with store.open(url) as lake:
             return {name: lake.run(f"SELECT * FROM {name}").rows() for name in TABLES}
 

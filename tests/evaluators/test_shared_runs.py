@@ -22,7 +22,7 @@ from evaluators.device.fingerprint import read_fingerprint
 from evaluators.judging.case import Case
 from evaluators.scheduling import contract
 from evaluators.scheduling.judge_threads import Judge, JudgedCase
-from evaluators.scheduling.run import LeasedCases, Selection, append_result, record_evaluation, run
+from evaluators.scheduling.run import LeasedCases, Selection, append_results, record_evaluation, run
 from store.errors import SandboxFailed
 
 ROOT = Path(contract.__file__).parents[2]
@@ -132,7 +132,7 @@ def test_of_two_runs_that_judged_one_case_the_lake_takes_one_verdict(lake: str) 
                 "device_id": device["device_id"], "status": "correct",
             }  # fmt: skip
             tables = {"evaluations": [row], "timings": []}
-            append_result(writer, module, run_id, JudgedCase(case, device, tables))
+            append_results(writer, module, run_id, [JudgedCase(case, device, tables)])
 
         opened = [record_evaluation(writer, module, [device], {}, ("l", 1)) for _ in range(2)]
         runs = [stack.enter_context(one).run_id for one in opened]
@@ -230,7 +230,7 @@ def test_a_fault_of_one_run_keeps_out_no_verdict_of_another(lake: str) -> None:
             with record_evaluation(writer, module, [device], {}, ("l", 1)) as record:
                 # Text that cannot be stored as it is ends no run.
                 judged = JudgedCase(case, device, tables, "lost \ud800")
-                append_result(writer, module, record.run_id, judged)
+                append_results(writer, module, record.run_id, [judged])
         writer.flush()
     with store.open(lake) as opened:
         rows = opened.sql("SELECT status FROM evaluations ORDER BY status").rows()
