@@ -7,12 +7,13 @@ import functools
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Annotated, Any, Literal
 
 import jinja2
+import msgspec
 
 import store
 from evaluators.audit import detect, sweep
@@ -31,33 +32,15 @@ MOST_WINS = 50
 LONGEST = 60_000
 """Most characters of a text in the prompt; the rest is cut."""
 _TEMPLATES = Path(__file__).parent / "templates"
-_KEYS = {"verdict", "class", "line", "quote", "confidence", "why"}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Endpoint:
-    """An OpenAI-compatible server and one of its models."""
-
-    url: str
-    model: str
-    timeout_s: float = TIMEOUT_S
-    """Most seconds for an answer, including all tries and their pauses."""
-    key_env: tuple[str, ...] = ()
-    """HOST=NAME or HOST:PORT=NAME, the variable with the key (`store.endpoint.Keys`)."""
 
 
 @dataclass(kw_only=True)
-class WinChecks:
-    """The result of a round of requests."""
+class WinChecks(sweep.Audit):
+    """The result of a round of requests; `kernels` are those with a valid answer."""
 
-    run_id: str | None = None
-    kernels: int = 0
-    """Kernels with a valid answer."""
-    findings: int = 0
     unanswered: int = 0
     left: int = 0
     """Surprising wins beyond the limit."""
-    snapshot: int = 0
 
     def __str__(self) -> str:
         return (
@@ -68,27 +51,34 @@ class WinChecks:
 
 
 def ask_about_wins(
-    lake_url: str | None, endpoint: Endpoint, where: str | None = None, limit: int = MOST_WINS
+    lake_url: str | None,
+    url: str,
+    model: str,
+    *,
+    key_env: Sequence[str] = (),
+    where: str | None = None,
+    limit: int = MOST_WINS,
+    timeout_s: float = TIMEOUT_S,
 ) -> WinChecks:
     """Ask about the largest surprising wins that this model and prompt have not checked.
 
     A kernel without a valid answer is not marked as checked, so the next run asks again. Findings
     are appended as answers arrive.
 
+    Args:
+        url: Of an OpenAI-compatible server.
+        key_env: HOST=NAME or HOST:PORT=NAME, the variable with the key (`store.endpoint.Keys`).
+        timeout_s: Most seconds for an answer, including all tries and their pauses.
+
     Raises:
         EvaluatorError: the endpoint refuses the request.
         FlywheelError: the URL or key of the endpoint cannot be used.
     """
-    keys = Keys(endpoint.key_env)
-    keys.check_used([endpoint.url])
-    client = Client(
-        endpoint.url,
-        keys.key_for(endpoint.url),
-        timeout_s=endpoint.timeout_s,
-        retries=TRIES - 1,
-    )
+    keys = Keys(key_env)
+    keys.check_used([url])
+    client = Client(url, keys.key_for(url), timeout_s=timeout_s, retries=TRIES - 1)
     checks = WinChecks()
-    name = f"llm:{endpoint.model}"
+    name = f"llm:{model}"
     detector = f"{name}@{VERSION}-{hash_templates()[:12]}"
     with (
         store.writer(lake_url, author="evaluators audit") as writer,
@@ -112,7 +102,7 @@ def ask_about_wins(
                         sweep.read_query("similar_cases"), {"kernel_id": win["kernel_id"]}
                     ).rows()
                     messages = build_prompt(win, cases)
-                    text = await _complete(client, endpoint.model, messages)
+                    text = await _complete(client, model, messages)
                     answer = parse_answer(text, win["code"])
                     if answer is None:
                         checks.unanswered += 1
@@ -170,46 +160,45 @@ def hash_templates() -> str:
     return content_id(*((_TEMPLATES / name).read_text("utf-8") for name in names))
 
 
-def parse_answer(text: str | None, code: str) -> dict[str, Any] | None:
+class Answer(msgspec.Struct, forbid_unknown_fields=True, rename={"kind": "class"}):
+    """What the prompt asks for."""
+
+    verdict: Literal["hack", "clean"]
+    kind: str | None
+    line: int | None
+    quote: str | None
+    confidence: Annotated[float, msgspec.Meta(ge=0, le=1)]
+    why: str
+
+
+def parse_answer(text: str | None, code: str) -> Answer | None:
     """Return an answer, or None for anything but the one JSON object that the prompt asks for.
 
     An accusation must quote a line of the kernel; otherwise it does not count as an answer.
     """
     try:
-        answer = json.loads(text or "")
-    except (ValueError, RecursionError):
+        answer = msgspec.json.decode(text or "", type=Answer)
+    except (msgspec.MsgspecError, RecursionError, UnicodeEncodeError):
         return None
-    if not isinstance(answer, dict):
+    if answer.verdict == "clean":
+        return answer if answer.kind is None else None
+    quote = (answer.quote or "").strip()
+    at = code.find(quote)
+    if answer.kind not in {one.kind for one in detect.load_detectors().values()}:
         return None
-    found = cast("dict[str, Any]", answer)
-    if set(found) != _KEYS or found["verdict"] not in ("hack", "clean"):
-        return None
-    sure, line, quote = found["confidence"], found["line"], found["quote"]
-    if isinstance(sure, bool) or not isinstance(sure, int | float) or not 0 <= sure <= 1:
-        return None
-    if not isinstance(found["why"], str):
-        return None
-    if found["verdict"] == "clean":
-        return found if found["class"] is None else None
-    classes = {one.kind for one in detect.load_detectors().values()}
-    if found["class"] not in classes or not isinstance(quote, str) or not quote.strip():
-        return None
-    if line is not None and (isinstance(line, bool) or not isinstance(line, int)):
+    if not quote or at < 0:
         return None
     # With the real line of the quote.
-    quote = quote.strip()
-    at = code.find(quote)
-    if at < 0:
-        return None
     lines = [n for n, text in enumerate(code.split("\n"), start=1) if quote in text]
-    place = line if line in lines else code.count("\n", 0, at) + 1
-    return found | {"line": place, "quote": quote}
+    answer.line = answer.line if answer.line in lines else code.count("\n", 0, at) + 1
+    answer.quote = quote
+    return answer
 
 
 def _make_rows(
     win: Mapping[str, Any],
     messages: list[dict[str, str]],
-    answer: dict[str, Any],
+    answer: Answer,
     name: str,
     run_id: str,
 ) -> dict[str, list[dict[str, Any]]]:
@@ -217,7 +206,7 @@ def _make_rows(
     tables: dict[str, list[dict[str, Any]]] = {
         "scans": [{"kernel_id": kernel_id, "run_id": run_id}]
     }
-    if answer["verdict"] == "clean":
+    if answer.verdict == "clean":
         return tables
     text = json.dumps(messages, ensure_ascii=False)
     prompt_id = hashlib.sha256(text.encode()).hexdigest()
@@ -230,20 +219,19 @@ def _make_rows(
             "purpose": "eval",
         }
     ]
-    line = answer["line"]
     tables["findings"] = [
         {
             "finding_id": content_id(
-                "finding", kernel_id, name, str(VERSION), answer["class"], str(line), prompt_id
+                "finding", kernel_id, name, str(VERSION), answer.kind, str(answer.line), prompt_id
             ),
             "run_id": run_id,
             "kernel_id": kernel_id,
             "detector": name,
             "detector_version": VERSION,
-            "class": answer["class"],
-            "line": line,
-            "quote": _clip(answer["quote"], 160),
-            "confidence": float(answer["confidence"]),
+            "class": answer.kind,
+            "line": answer.line,
+            "quote": _clip(str(answer.quote), 160),
+            "confidence": answer.confidence,
             "prompt_id": prompt_id,
         }
     ]
@@ -253,7 +241,7 @@ def _make_rows(
             "kernel_id": kernel_id,
             "kind": "model",
             "author": name,
-            "body": _clip(answer["why"], 2000),
+            "body": _clip(answer.why, 2000),
         }
     ]
     return tables

@@ -734,7 +734,6 @@ def _read_definition(function: tree_sitter.Node) -> tuple[str, tuple[int, float]
 
 
 def _get_parts(node: tree_sitter.Node | None) -> Sequence[tree_sitter.Node]:
-    """Return the children of a node that are no comments."""
     parts = [] if node is None else node.children
     return [part for part in parts if part.type != "comment"]
 

@@ -14,7 +14,6 @@ import pyarrow as pa
 import store
 from evaluators.audit import detect
 from store import read_sql
-from store.bounds import QueryLimits
 from store.commandline.echo import Progress, ignore_progress
 from store.dossier.pages import choose_id
 from store.errors import FlywheelError, name_condition
@@ -31,10 +30,10 @@ PERSON = "person"
 
 @dataclass(kw_only=True)
 class Audit:
-    """The result of one sweep."""
+    """What a search has appended."""
 
     run_id: str | None = None
-    """Run of the sweep; None where nothing was left to search."""
+    """None where nothing was left to search."""
     kernels: int = 0
     findings: int = 0
     seconds: float = 0.0
@@ -70,21 +69,16 @@ def sweep(
     done = Audit()
     with store.writer(lake_url, author="evaluators audit") as writer, writer.reader() as lake:
         done.snapshot = lake.snapshot
-        query, given = read_query("unsearched_kernels"), {"wanted": keys}
-        cut = "" if limit is None else f" LIMIT {int(limit)}"
-        columns = "SELECT kernel_id, code, other_files FROM pending"
-        if where is None:
-            kernels_left = lake.run(f"WITH pending AS ({query}) {columns}{cut}", given)
-            count = f"WITH pending AS ({query}) SELECT count(*) AS n FROM pending"
-            total = lake.run(count, given).one()
-        else:
+        query, run = f"WITH pending AS ({read_query('unsearched_kernels')}) FROM pending", lake.run
+        if where is not None:
             # What the user writes goes through the guard, with our own text around it.
-            guarded = f"WITH pending AS ({query}) {columns} WHERE ({where}\n)"
-            counted = f"SELECT count(*) AS n FROM ({guarded}) AS found"
-            with name_condition(where):
-                total = lake.sql(counted, given, QueryLimits()).one()
-            kernels_left = lake.sql(guarded + cut, given)
-        waiting = min(int(total["n"]) if total else 0, limit or sys.maxsize)
+            query, run = f"{query} WHERE ({where}\n)", lake.sql
+        given = {"wanted": keys}
+        with name_condition(where or ""):
+            [total] = run(f"SELECT count(*) AS n FROM ({query}) AS found", given).rows()
+        cut = "" if limit is None else f" LIMIT {int(limit)}"
+        kernels_left = run(f"SELECT kernel_id, code, other_files FROM ({query}){cut}", given)
+        waiting = min(int(total["n"]), limit or sys.maxsize)
         if not waiting:
             return done
         began = time.monotonic()

@@ -445,7 +445,6 @@ def reproduce(
 
 
 def _show_parts(judge: JudgeProcess, tell: Callable[[str], None]) -> None:
-    """Show what a judge does by the parts of its judgments."""
     from evaluators.cli import verdict_text
 
     judge.on_part = lambda part: tell(verdict_text.PARTS.get(part, part))
@@ -456,12 +455,9 @@ def print_verdict(
     device: Mapping[str, Any],
     tables: contract.Tables,
     *,
-    notes: Sequence[str] = (),
     spreads: Mapping[str, float],
     precision: str | None,
-    files: Mapping[str, str],
-    add_command: str | None = None,
-    in_one_line: bool = False,
+    **details: Any,
 ) -> None:
     """Print the verdict on a file.
 
@@ -469,12 +465,9 @@ def print_verdict(
         file: Where the kernel is.
         device: The row of the device.
         tables: The rows of the verdict.
-        notes: What was judged, and by which rule of the task.
         spreads: Spread of sessions by clock; the fallbacks of the kind of device complete it.
         precision: Names the verdict, if the kernel was judged by several.
-        files: Texts of the kernel by path.
-        add_command: Stores the kernel; None if it is stored.
-        in_one_line: Print only the first line, with the message of a failure.
+        details: Further arguments of `verdict_text.format_lines`.
     """
     from evaluators.cli import verdict_text
     from evaluators.timing.intervals import read_fallback_spreads
@@ -490,13 +483,10 @@ def print_verdict(
         file.name,
         device_name,
         tables,
-        notes=notes,
-        files=files,
         spreads=spreads,
-        add_command=add_command,
-        in_one_line=in_one_line,
         color=echo.has_colors(sys.stdout),
         width=echo.terminal_width(sys.stdout),
+        **details,
     ):
         echo.print_painted(line)
 
@@ -794,16 +784,15 @@ class EvaluatorCommand(members.Group):
             self.app.command(command, name=self.verb)
 
 
-def _load_command(command: Callable[..., None], member: Member) -> Callable[..., None]:
-    return _bind_options(command, contract.load(member.name))
-
-
 groups: list[EvaluatorCommand] = []
 """What replaces the commands with the options of the default evaluator."""
 for each in (run, check, add, mcp, serve):
     app.command(_bind_options(each, contract.load_default()))
-    load = functools.partial(_load_command, each)
-    groups.append(EvaluatorCommand(app, contract.ROOM, load, verb=each.__name__))
+
+    def _load(member: Member, command: Callable[..., None] = each) -> Callable[..., None]:
+        return _bind_options(command, contract.load(member.name))
+
+    groups.append(EvaluatorCommand(app, contract.ROOM, _load, verb=each.__name__))
 
 token = App(name="token", help="Create, list and revoke the tokens of a judge service.")
 app.command(token)
@@ -1167,35 +1156,37 @@ def audit(
     if llm is not None and model is not None:
         from evaluators.audit import language_model
 
-        checks = language_model.ask_about_wins(
+        done = language_model.ask_about_wins(
             common.lake,
-            language_model.Endpoint(url=llm, model=model, key_env=tuple(key_env or ())),
-            where,
-            language_model.MOST_WINS if limit is None else limit,
+            llm,
+            model,
+            key_env=key_env or (),
+            where=where,
+            limit=limit or language_model.MOST_WINS,
         )
-        echo.print_note(str(checks))
-        names, run_id, kernels = [f"llm:{model}"], checks.run_id, checks.kernels
-        found, snapshot = checks.findings, checks.snapshot
+        echo.print_note(str(done))
+        names = [f"llm:{model}"]
     else:
         with show_progress(quiet=common.quiet) as progress:
             done = sweep.sweep(
                 common.lake, detector=detector, where=where, limit=limit, progress=progress
             )
         names = [one.name for one in detect.choose_detectors(detector)] + [detect.UNREADABLE]
-        run_id, kernels, found, snapshot = done.run_id, done.kernels, done.findings, done.snapshot
         if done.kernels:
             rate = done.kernels / done.seconds
             echo.print_note(f"{done.kernels} kernels in {done.seconds:.1f} s, {rate:.0f} kernels/s")
     with store.open(common.lake) as lake:
-        if run_id is not None and format == "table":
-            display.print_table(sweep.count_by_class(lake, run_id, names), sys.stderr)
+        if done.run_id is not None and format == "table":
+            display.print_table(sweep.count_by_class(lake, done.run_id, names), sys.stderr)
         holding = sweep.find_marked_datasets(lake)
     if holding.num_rows or format != "table":
         display.write_rows(holding, format)
-    elif kernels:
+    elif done.kernels:
         echo.print_note("no dataset contains a suspect kernel")
     if format == "table":
-        echo.print_result(f"{kernels} kernels searched, findings +{found} → snapshot {snapshot}")
+        echo.print_result(
+            f"{done.kernels} kernels searched, findings +{done.findings} → snapshot {done.snapshot}"
+        )
 
 
 @app.command

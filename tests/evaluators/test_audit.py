@@ -316,8 +316,8 @@ def wins(writer: store.Writer) -> dict[str, dict[str, Any]]:
 
 
 def ask(lake_url: str, model: Model, **changes: Any) -> language_model.WinChecks:
-    endpoint = {"url": model.url, "model": "judge-1", "timeout_s": 5.0} | changes
-    return language_model.ask_about_wins(lake_url, language_model.Endpoint(**endpoint))
+    endpoint: dict[str, Any] = {"url": model.url, "model": "judge-1", "timeout_s": 5.0}
+    return language_model.ask_about_wins(lake_url, **endpoint | changes)
 
 
 @pytest.mark.slow
@@ -432,7 +432,7 @@ def test_a_wrong_line_is_put_right_by_the_quote() -> None:
     for line in (None, 1, 99):
         answer = language_model.parse_answer(json.dumps(HACK | {"line": line}), CACHED)
         assert answer is not None
-        assert answer["line"] == 7
+        assert answer.line == 7
 
 
 @pytest.mark.slow
@@ -462,15 +462,14 @@ def test_a_limit_takes_the_largest_wins(
     arms = b.session(judged, [1.25] * 20, eager=[5.0] * 20)
     writer.append({"kernels": [other], "evaluations": [judged], "timings": arms}, "another win")
     model.answer = lambda asked: (200, json.dumps(CLEAN))
-    endpoint = language_model.Endpoint(url=model.url, model="judge-1")
-    first = language_model.ask_about_wins(lake_url, endpoint, "path LIKE '%'", limit=1)
+    where = "path LIKE '%'"
+    first = language_model.ask_about_wins(lake_url, model.url, "judge-1", where=where, limit=1)
     assert (first.kernels, first.left) == (1, 1)
     assert "5.00x" in model.asked[-1]["messages"][1]["content"]
-    endpoint = language_model.Endpoint(url=model.url, model="judge-2")
-    second = language_model.ask_about_wins(lake_url, endpoint, limit=1)
+    second = language_model.ask_about_wins(lake_url, model.url, "judge-2", limit=1)
     assert (second.kernels, second.left) == (1, 1)
     assert "5.00x" in model.asked[-1]["messages"][1]["content"]
-    third = language_model.ask_about_wins(lake_url, endpoint)
+    third = language_model.ask_about_wins(lake_url, model.url, "judge-2")
     assert (third.kernels, third.left) == (1, 0)
     assert "4.00x" in model.asked[-1]["messages"][1]["content"]
 
