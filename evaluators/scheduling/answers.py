@@ -13,9 +13,10 @@ import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, TypeAlias
+from typing import Any
 
 from evaluators.judging.case import MOST_SHAPES, Case
+from evaluators.scheduling.contract import Row, Tables
 from store.code.completion import clean_text
 from store.commandline import members
 from store.errors import FlywheelError, RowsRejected
@@ -24,9 +25,6 @@ from store.schema import catalog
 from store.writing import bundle
 
 log = logging.getLogger(__name__)
-
-Row: TypeAlias = "dict[str, Any]"
-Tables: TypeAlias = "dict[str, list[Row]]"
 
 _OTHER_DETECTORS = ("parser", "compute-sanitizer")
 _MOST_TEXT = 1 << 20

@@ -123,7 +123,7 @@ class RayJudge:
                     "Every node needs this package and its dependencies in the same version.",
                 ) from error
 
-    def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
+    def judge(self, case: Case) -> contract.Tables:
         """Return the rows of one case.
 
         Raises:

@@ -94,15 +94,15 @@ class Submission(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_field
     def kernel(self) -> dict[str, Any]:
         """Row of `kernels`. Raises Refused: the files cannot be those of one kernel."""
         if not is_python(self.path):
-            raise _malformed(
+            raise refuse_malformed(
                 f"{self.path!a:.80} is no Python file, and code is Python",
                 "Name it such as kernel.py. Sources that it compiles and loads belong in files.",
             )
         files = {self.path: self.code} | {one.path: one.code for one in self.files or ()}
         if len(files) < 1 + len(self.files or ()):
-            raise _malformed("two files have the same path", "Give each file another path.")
+            raise refuse_malformed("two files have the same path", "Give each file another path.")
         if sum(map(len, files.values())) > LONGEST_CODE:
-            raise _malformed(f"the kernel is longer than {LONGEST_CODE} characters")
+            raise refuse_malformed(f"the kernel is longer than {LONGEST_CODE} characters")
         others = [{"path": one.path, "code": one.code} for one in self.files or ()]
         entry_point = choose_stored(self.code)
         return {
@@ -121,12 +121,12 @@ def parse_submission(value: object) -> Submission:
         given = msgspec.convert(value, Submission)
     except (msgspec.ValidationError, UnicodeEncodeError) as error:
         hint = "GET /v1/openapi.json describes the fields."
-        raise _malformed(store.clean_text(f"{error!s:.200}"), hint) from error
+        raise refuse_malformed(store.clean_text(f"{error!s:.200}"), hint) from error
     texts = [("task", given.task), ("device_class", given.device_class or "")]
     texts += [("code", given.code), *((one.path, one.code) for one in given.files or ())]
     for name, text in texts:
         if text != store.clean_text(text):
-            raise _malformed(f"{name} has a NUL character or half of a surrogate pair")
+            raise refuse_malformed(f"{name} has a NUL character or half of a surrogate pair")
     _ = given.kernel  # refuses files that cannot be those of one kernel
     return given
 
@@ -149,7 +149,8 @@ def choose_class(wanted: str | None, classes: Mapping[str, str]) -> str:
     raise Refused(422, "unknown_device_class", what, f"Give device_class: one of {known}.")
 
 
-def _malformed(message: str, hint: str | None = None) -> Refused:
+def refuse_malformed(message: str, hint: str | None = None) -> Refused:
+    """Return the refusal of a request that has another form than its address takes."""
     return Refused(422, "invalid", message, hint)
 
 
@@ -320,7 +321,7 @@ class Queue:
                     connection.execute(
                         "INSERT INTO judgements (judgement_id, task_id, kernel_id, device_class,"
                         " policy, state, kernel, submitted_at, queue_limit_s, judge_limit_s)"
-                        " VALUES (?, ?, ?, ?, ?, 'new', ?, ?, ?, ?)",
+                        " VALUES (?, ?, ?, ?, ?, 'new', ?, ?, 0, 0)",
                         [
                             ticket.judgement_id,
                             ticket.task_id,
@@ -329,8 +330,6 @@ class Queue:
                             ticket.precision,
                             json.dumps(ticket.submission.kernel),
                             time.time(),
-                            ticket.submission.queue_limit_s or QUEUE_LIMIT_S,
-                            ticket.judge_limit_s,
                         ],
                     )
                     changed.append(ticket.judgement_id)

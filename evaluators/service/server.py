@@ -28,7 +28,7 @@ from collections.abc import (
     Sequence,
 )
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
@@ -65,6 +65,7 @@ from evaluators.service.queue import (
     hash_token,
     list_tokens,
     parse_submission,
+    refuse_malformed,
 )
 from store import read_sql
 from store.commandline import echo, interrupts
@@ -247,9 +248,9 @@ async def read_json(request: Request, most_bytes: int) -> Any:
     try:
         return text_files.parse_json(body.decode("utf-8"), "the body")
     except UnicodeDecodeError as error:
-        raise Refused(422, "invalid", "the body is not UTF-8") from error
+        raise refuse_malformed("the body is not UTF-8") from error
     except ImportFailed as error:
-        raise Refused(422, "invalid", error.message[:300]) from error
+        raise refuse_malformed(error.message[:300]) from error
 
 
 def read_wait(request: Request, most_s: float) -> float:
@@ -260,7 +261,7 @@ def read_wait(request: Request, most_s: float) -> float:
     except ValueError:
         seconds = -1.0
     if not 0 <= seconds < float("inf"):
-        raise Refused(422, "invalid", "wait must be a number of seconds, 0 or more")
+        raise refuse_malformed("wait must be a number of seconds, 0 or more")
     return min(seconds, most_s)
 
 
@@ -373,12 +374,9 @@ class Changes:
 
 async def wait_for(event: asyncio.Event, until: float) -> None:
     """Wait for an event until a time of the loop's clock."""
-    left_s = until - asyncio.get_running_loop().time()
-    if left_s > 0:
-        try:
-            await asyncio.wait_for(event.wait(), left_s)
-        except TimeoutError:
-            return
+    with suppress(TimeoutError):
+        async with asyncio.timeout_at(until):
+            await event.wait()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -434,9 +432,7 @@ class ClientRoutes:
         value = await read_json(request, MOST_BATCH_BYTES)
         listed = cast("Row", value).get("judgements") if isinstance(value, dict) else None
         if not isinstance(listed, list) or not 0 < len(cast("list[Any]", listed)) <= MOST_IN_BATCH:
-            raise Refused(
-                422, "invalid", f"judgements must be a list of 1 to {MOST_IN_BATCH} objects"
-            )
+            raise refuse_malformed(f"judgements must be a list of 1 to {MOST_IN_BATCH} objects")
         submissions: list[Submission] = []
         for place, one in enumerate(cast("list[Any]", listed)):
             try:
@@ -462,7 +458,7 @@ class ClientRoutes:
             for submission, task_id in zip(submissions, task_ids, strict=True):
                 if submission.precision is not None and not hasattr(self.config, "precision"):
                     why = f"{self.evaluator_name} has no precisions"
-                    raise Refused(422, "invalid", why, "Leave out the field policy.")
+                    raise refuse_malformed(why, "Leave out the field policy.")
                 ticket = Ticket(
                     submission=submission,
                     task_id=str(task_id),
@@ -556,9 +552,7 @@ class ClientRoutes:
         except ValueError:
             after = most = -1
         if not (0 <= after <= 1 << 40 and 0 < most <= _MOST_TASKS):
-            raise Refused(
-                422, "invalid", f"after must be 0 or more, and limit from 1 to {_MOST_TASKS}"
-            )
+            raise refuse_malformed(f"after must be 0 or more, and limit from 1 to {_MOST_TASKS}")
         reads = self.reads
         rows = await asyncio.to_thread(reads.list_tasks, query.get("suite"), after, most)
         return _answer({"tasks": rows, "next": after + most if len(rows) == most else None})
@@ -606,16 +600,16 @@ class ClientRoutes:
         classes = await self.access.run(self._collect)
         counters = await self.access.run(self.queue.read_counters)
         values: dict[str, dict[str, float]] = {
-            "queued": {}, "running": {}, "devices": {}, "devices_quarantined": {},
+            what: {name: one[what] for name, one in classes.items()}
+            for what in ("queued", "running", "devices")
+        }
+        values |= {
+            "devices_quarantined": {name: len(classes[name]["quarantined"]) for name in classes},
             "waiting_requests": {"": self.changes.waiting},
             "answers_total": {"": counters.get("answers", 0)},
             "claims_lost_total": {"": counters.get("claims_lost", 0)},
             "judged_seconds_total": {"": counters.get("judged_s", 0)},
-        }  # fmt: skip
-        for name, one in classes.items():
-            for what in ("queued", "running", "devices"):
-                values[what][name] = one[what]
-            values["devices_quarantined"][name] = len(one["quarantined"])
+        }
         return PlainTextResponse(
             format_metrics(values), media_type="text/plain; version=0.0.4; charset=utf-8"
         )
@@ -654,7 +648,7 @@ class ClientRoutes:
         try:
             rule = check_rule(request.query_params.get("rule", "speedup"))
         except UnknownName as error:
-            raise Refused(422, "invalid", error.message, error.hint) from error
+            raise refuse_malformed(error.message, error.hint) from error
         kernel = parse_kernel(text)
         if kernel is None:
             return Scored(reward=0.0, status="no_code")
@@ -675,14 +669,14 @@ class ClientRoutes:
 async def _read_object(request: Request) -> Row:
     value = await read_json(request, _MOST_ANSWER_BYTES)
     if not isinstance(value, dict):
-        raise Refused(422, "invalid", "the body must be an object")
+        raise refuse_malformed("the body must be an object")
     return cast("Row", value)
 
 
 def _read_field(value: Row, name: str) -> str:
     text = value.get(name)
     if not isinstance(text, str):
-        raise Refused(422, "invalid", f"{name} must be a text")
+        raise refuse_malformed(f"{name} must be a text")
     return text
 
 
@@ -696,7 +690,7 @@ def _read_response(value: Any) -> str:
                 if isinstance(part, dict) and isinstance(cast("Row", part).get("text"), str):
                     texts.append(cast("Row", part)["text"])
     if not texts:
-        raise Refused(422, "invalid", "response has no message with a text")
+        raise refuse_malformed("response has no message with a text")
     return texts[-1]
 
 

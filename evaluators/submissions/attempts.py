@@ -8,9 +8,10 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Any, Self, TypeAlias, TypeVar
+from typing import Any, Self, TypeVar
 
 import store
+from evaluators.scheduling.contract import Tables
 from evaluators.scheduling.pool import Pair, Pool, Verdict
 from store.bounds import QueryLimits
 from store.code.entry_points import choose_stored
@@ -24,7 +25,6 @@ PATH = "kernel.py"
 _LONGEST_CODE = 500_000
 _LONGEST_NOTE = 20_000
 _LONGEST_NAME = 200
-Tables: TypeAlias = "dict[str, list[dict[str, Any]]]"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ from store.mcp.lake_tools import Reply
 
 READS_ONLY = False
 _LONGEST_WAIT_S = 55.0
+_SHOWN = ("status", "reason", "message", "equivalent", "quarantined", "speedup", "speedup_low")
 
 
 async def run(desk: JudgeTools, attempt: str, wait_s: float = 30.0) -> Reply:
@@ -33,18 +34,9 @@ async def run(desk: JudgeTools, attempt: str, wait_s: float = 30.0) -> Reply:
         return Reply(snapshot=await desk.resolve(None), data=ids | {"state": "queued"})
     snapshot = await desk.resolve(None)
     state = "judged" if verdict.is_judged else "fault"
-    data: dict[str, Any] = ids | {
-        "state": state,
-        "status": verdict.status,
-        "reason": verdict.reason,
-        "message": verdict.message,
-        "equivalent": verdict.equivalent,
-        "quarantined": verdict.quarantined,
-        "flags": list(verdict.flags),
-        "findings": list(verdict.findings),
-        "speedup": verdict.speedup,
-        "speedup_low": verdict.speedup_low,
-    }
+    lists = {"flags": list(verdict.flags), "findings": list(verdict.findings)}
+    shown = {name: getattr(verdict, name) for name in _SHOWN}
+    data: dict[str, Any] = {**ids, "state": state, **shown, **lists}
     if verdict.evaluation_id is not None:
         at_task = {"task_id": target.task_id, "kernel_id": target.kernel_id}
         parameters = {"evaluation_id": verdict.evaluation_id, "kernel_id": target.kernel_id}

@@ -226,7 +226,7 @@ class JudgeProcess:
         """Process id; another one after `restart`."""
         return self._process.pid
 
-    def judge(self, case: Case) -> dict[str, list[dict[str, Any]]]:
+    def judge(self, case: Case) -> contract.Tables:
         """Return the rows of one case, and of nothing else (`answers.accept_judgment`).
 
         A refused answer becomes a row with the status evaluator_error.
@@ -250,7 +250,7 @@ class JudgeProcess:
             log.warning("an answer of the evaluator is refused: %s", error)
             return self.build_fault(case, f"the evaluator's answer is refused: {error}")
 
-    def build_fault(self, case: Case, why: str) -> dict[str, list[dict[str, Any]]]:
+    def build_fault(self, case: Case, why: str) -> contract.Tables:
         """Return the rows of a case that could not be judged, through no fault of its own."""
         return answers.build_fault(self._subject(case), why)
 
@@ -280,7 +280,7 @@ class JudgeProcess:
         answer = self._ask({"walls": True})
         return answer["holds"], answer["reasons"]
 
-    def run_tool(self, case: Case, tool: str) -> dict[str, list[dict[str, Any]]]:
+    def run_tool(self, case: Case, tool: str) -> contract.Tables:
         """Return rows of `analyses` and `findings` of a case by one of NVIDIA's tools.
 
         Raises SandboxFailed where the tool gives none, or the process is gone or stuck.
