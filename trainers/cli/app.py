@@ -101,7 +101,6 @@ def show(name: str, /, *, common: Common = _DEFAULT) -> None:
 
 
 def _make_command(trainer: Member) -> Callable[..., None]:
-    """Make the function behind `trainers run NAME`."""
     module = trainer.load("Config", "run")
     presets: Mapping[str, dict[str, Any]] = getattr(module, "PRESETS", {})
     preset = members.find_option(sys.argv[1:], "--preset")

@@ -364,8 +364,7 @@ class Requests:
 
     def __init__(self, endpoint: Endpoint, asked: Asked) -> None:
         self._endpoint, self._asked, self._sampling = endpoint, asked, asked.sampling
-        self.results: queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None]
-        self.results = queue.SimpleQueue()
+        self.results = queue.SimpleQueue[tuple[int, list[Completion]] | BaseException | None]()
         self._serving = endpoint.serving
         self._budget = endpoint.serving.budget
         self._stop: FlywheelError | None = None

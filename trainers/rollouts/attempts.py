@@ -15,6 +15,12 @@ from store.rollouts.attempt_rows import AttemptRows
 from trainers.policies.interface import FAILED, Completion, Sampling
 
 SOURCE = "trainers"
+_OF_PROMPT = (
+    *("task_id", "prompt_id", "exemplar_kernel_ids", "exemplar_scores", "lake_id", "snapshot_id"),
+    *("namespace", "step"),
+)
+_OF_COMPLETION = ("finish_reason", "prompt_tokens", "completion_tokens", "cost_usd")
+_OF_ANSWER = ("parse_error", "analysis", "design")
 Row: TypeAlias = "dict[str, Any]"
 Tables: TypeAlias = "dict[str, list[Row]]"
 
@@ -96,22 +102,10 @@ def make_attempt_rows(
                 "turn": 0,
                 "sampling": settings,
                 "source": SOURCE,
-                "task_id": asked.task_id,
-                "prompt_id": asked.prompt_id,
-                "exemplar_kernel_ids": asked.exemplar_kernel_ids,
-                "exemplar_scores": asked.exemplar_scores,
-                "lake_id": asked.lake_id,
-                "snapshot_id": asked.snapshot_id,
-                "namespace": asked.namespace,
-                "step": asked.step,
                 "completion": text,
-                "finish_reason": completion.finish_reason,
-                "parse_error": parsed.parse_error,
-                "analysis": parsed.analysis,
-                "design": parsed.design,
-                "prompt_tokens": completion.prompt_tokens,
-                "completion_tokens": completion.completion_tokens,
-                "cost_usd": completion.cost_usd,
+                **{name: getattr(asked, name) for name in _OF_PROMPT},
+                **{name: getattr(completion, name) for name in _OF_COMPLETION},
+                **{name: getattr(parsed, name) for name in _OF_ANSWER},
             }
         )
         if parsed.analysis:

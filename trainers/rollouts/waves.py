@@ -23,7 +23,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, dataclass, field, fields, replace
-from typing import Any, NamedTuple, TypeAlias
+from typing import Annotated, Any, NamedTuple, TypeAlias
+
+from cyclopts import Parameter
+from cyclopts.validators import Number
 
 import pipelines
 import store
@@ -31,6 +34,7 @@ from evaluators.scheduling.pool import Pool
 from pipelines import ExemplarOptions, Strategy, query
 from store import read_sql
 from store.commandline.echo import Progress
+from store.commandline.members import Count
 from store.errors import FlywheelError
 from store.ids import content_id
 from trainers.policies.interface import (
@@ -60,35 +64,26 @@ SEEDS = 1 << 31
 class Config:
     """Numbers of attempts. CUDA-L1: 20 attempts of each model at each task, 2 correct ones kept."""
 
-    attempts: int = 20
+    attempts: Count = 20
     """Maximum number of attempts of a policy at a task."""
-    keep: int = 2
+    keep: Annotated[int, Parameter(validator=Number(gte=0))] = 2
     """Stop asking a policy about a task after N distinct correct kernels; 0: make all attempts."""
-    wave: int = 4
+    wave: Count = 4
     """Number of attempts at a task between judgments. A small number
     stops sooner; a large number is faster."""
-
-    def __post_init__(self) -> None:
-        """Refuse numbers that request nothing."""
-        if self.attempts < 1 or self.wave < 1 or self.keep < 0:
-            given = f"--attempts {self.attempts} --keep {self.keep} --wave {self.wave}"
-            raise FlywheelError(
-                f"{given}: a number is too small",
-                "Give --attempts and --wave 1 or more, and --keep 0 or more.",
-            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Search:
     """Options of a search."""
 
-    rounds: int | None = None
+    rounds: Count | None = None
     """Search in N rounds. Each round makes new prompts for the tasks of --dataset, shows kernels
     from earlier rounds as exemplars, and makes --attempts / N attempts at each task."""
     strategy: tuple[Strategy, ...] = ("bucket",)
     """In a search: strategy of contrastive-batch that draws the exemplars. Repeat it for several
     variants, which do not see each other's kernels."""
-    seeds: int = 1
+    seeds: Count = 1
     """In a search: number of seeds, from --seed on. Each has variants of its own. In each round,
     the prompts of all are sampled together, and their kernels are judged together."""
     search: str = "search"
@@ -101,7 +96,7 @@ class Search:
     earlier commands, have taken this many seconds (default: no limit)."""
 
     def __post_init__(self) -> None:
-        """Refuse a search without rounds, arms or seeds, and names that no namespace can have."""
+        """Refuse options of a search without rounds, and names that no namespace can have."""
         if self.rounds is None:
             given = [one.name for one in fields(self) if getattr(self, one.name) != one.default]
             if given:
@@ -110,11 +105,6 @@ class Search:
                     f"options of a search need --rounds: {flags}",
                     "Add --rounds N to search, or omit them.",
                 )
-        elif self.rounds < 1 or not self.strategy or self.seeds < 1:
-            raise FlywheelError(
-                "a search needs a round, a strategy and a seed",
-                "Give --rounds and --seeds 1 or more, and --strategy at least once.",
-            )
         if self.budget_s is not None and not 0 < self.budget_s < math.inf:
             raise FlywheelError(f"--budget-s {self.budget_s:g} is no limit", "Give more than 0.")
         # Queries of namespaces split them at slashes, and earlier/ is for verdicts of earlier runs.
@@ -355,21 +345,16 @@ def record_rollout(
     return store.record_run(writer, run, f"{name} begins", {"policies": policies})
 
 
+@dataclass
 class Work:
     """One run: its writer and its judges."""
 
-    def __init__(
-        self,
-        writer: store.Writer,
-        sampling: Sampling,
-        config: Config,
-        start_judges: Callable[[], Pool] | None,
-        progress: Progress,
-    ) -> None:
-        self._writer = writer
-        self.sampling, self.config = sampling, config
-        self._start_judges, self.progress = start_judges, progress
-        self.run_id = ""
+    writer: store.Writer
+    sampling: Sampling
+    config: Config
+    start_judges: Callable[[], Pool] | None
+    progress: Progress
+    run_id: str = ""
 
     def choose_next(self, unit: Unit) -> tuple[Group, int] | None:
         """Return the next prompt of a unit and the number of attempts, or None if it has enough."""
@@ -420,7 +405,7 @@ class Work:
                         replace(self.sampling, seed=seeds[index]) if seeds else self.sampling,
                         first=group.next_index,
                     )
-                    self._writer.append(tables, message=f"{len(completions)} attempts", wait=False)
+                    self.writer.append(tables, message=f"{len(completions)} attempts", wait=False)
                     group.attempts += len(completions)
                     group.next_index += len(completions)
                     tally.add(tables["generations"])
@@ -445,10 +430,10 @@ class Work:
 
     def request_verdicts(self, kernels: Sequence[NewKernel], tally: Tally | None = None) -> None:
         """Have kernels judged, if there is a judge; what is correct counts for unit and tally."""
-        if self._start_judges is None or not kernels:
+        if self.start_judges is None or not kernels:
             return
         pairs = [(kernel_id, unit.groups[0].asked.task_id) for unit, kernel_id in kernels]
-        verdicts = self._start_judges().judge(pairs)
+        verdicts = self.start_judges().judge(pairs)
         for (unit, kernel_id), pair in zip(kernels, pairs, strict=True):
             verdict = verdicts[pair]
             if verdict.status != "correct" or verdict.quarantined or not verdict.equivalent:
@@ -531,7 +516,7 @@ def run_search(
         counts = Config(attempts=each, wave=each, keep=0)
         for policy, tally in zip(policies, tallies, strict=True):
             work = Work(writer, sampling, counts, lambda: judges, progress)
-            searches.append(_PolicySearch(writer, work, policy, tally, prompts, options, draw))
+            searches.append(_PolicySearch(work, policy, tally, prompts, options, draw))
         # With the leases of all namespaces, no other command makes the same attempts.
         leased = {f"search {name}": name for search in searches for name in search.namespaces}
         held = leases.take(list(leased))
@@ -557,9 +542,8 @@ def run_search(
 class _Arm(NamedTuple):
     """One strategy with one seed."""
 
-    namespace: str
-    """NAME/STRATEGY/SEED/POLICY."""
     draw: Draw
+    """Its namespace is NAME/STRATEGY/SEED/POLICY."""
     sampling: Sampling
 
 
@@ -568,7 +552,6 @@ class _PolicySearch:
 
     def __init__(
         self,
-        writer: store.Writer,
         work: Work,
         policy: Policy,
         tally: Tally,
@@ -577,10 +560,11 @@ class _PolicySearch:
         draw: Draw,
     ) -> None:
         self.work, self.policy = work, policy
-        self._writer, self._tally = writer, tally
+        self._tally = tally
         self._tasks = list(dict.fromkeys(prompt.task_id for prompt in prompts))
-        self._options, self._progress = options, work.progress
+        self._options = options
         self._arms: list[_Arm] = []
+        self.namespaces: list[str] = []
         for place in range(options.seeds):
             sampling = work.sampling
             if sampling.seed is not None:
@@ -588,9 +572,9 @@ class _PolicySearch:
             for strategy in dict.fromkeys(options.strategy):
                 name = f"{options.search}/{strategy}/{sampling.seed or 0}"
                 namespace = f"{name}/{policy.row['policy_id'][:12]}"
+                self.namespaces.append(namespace)
                 draw_arm = replace(draw, arm=strategy, namespace=namespace)
-                self._arms.append(_Arm(namespace, draw_arm, sampling))
-        self.namespaces = [arm.namespace for arm in self._arms]
+                self._arms.append(_Arm(draw_arm, sampling))
         self._spent_s = 0.0
         self.run_id: str | None = None
         """None until an attempt is missing."""
@@ -632,9 +616,10 @@ class _PolicySearch:
 
     def run_rounds(self, rounds: int) -> None:
         """Make the missing attempts round by round, until the budget is spent."""
-        budget_s, show, device = self._options.budget_s, self._progress, self._arms[0].draw.device
+        budget_s, show = self._options.budget_s, self.work.progress
+        device = self._arms[0].draw.device
         missing: list[int] = []
-        with self._writer.reader() as lake:
+        with self.work.writer.reader() as lake:
             origin = (lake.lake_id, lake.snapshot)
             for number in range(1, rounds + 1):
                 # A round is done if the lake has all of its attempts, and a verdict on each kernel.
@@ -659,7 +644,7 @@ class _PolicySearch:
                 if record is None:
                     record = stack.enter_context(
                         record_rollout(
-                            self._writer, _SEARCH, self._describe(), origin, [self.policy.row]
+                            self.work.writer, _SEARCH, self._describe(), origin, [self.policy.row]
                         )
                     )
                 self.run_id = self.work.run_id = record.run_id
@@ -683,7 +668,7 @@ class _PolicySearch:
                         "value": took_s,
                     }
                     message = f"search round {number}"
-                    self._writer.append({"metrics": [metric]}, message=message, wait=False)
+                    self.work.writer.append({"metrics": [metric]}, message=message, wait=False)
                 if isinstance(self._tally.stopped, EndpointFailed):
                     record.error = self._tally.stopped
                 if self._tally.stopped is not None:
@@ -691,16 +676,16 @@ class _PolicySearch:
 
     def _run_round(self, number: int) -> None:
         """Make prompts for all arms, sample them together, and have the kernels judged."""
-        self._writer.flush()
+        self.work.writer.flush()
         units: list[Unit] = []
-        with self._writer.reader() as newest:
+        with self.work.writer.reader() as newest:
             known = find_group_snapshots(newest, self._list_group_ids(number))
             for arm in self._arms:
                 ids = {task: self._make_group_id(arm, task, number) for task in self._tasks}
                 seed = derive_step_seed(arm.sampling.seed or 0, number)
                 # Prompts of stored attempts come from the snapshot that these name.
                 at = min((known[group] for group in ids.values() if group in known), default=None)
-                with nullcontext(newest) if at is None else self._writer.reader(at) as lake:
+                with nullcontext(newest) if at is None else self.work.writer.reader(at) as lake:
                     rendered = render_prompts(lake, arm.draw, seed, self._tasks)
                 units += [
                     Unit(
@@ -719,11 +704,10 @@ class _PolicySearch:
                 self._warn_without_scores(newest, units, number)
         self.work.judge_stored(units)
         new_kernels = self.work.sample_wave(self.policy, self._tally, units)
-        self._writer.flush()
+        self.work.writer.flush()
         self.work.request_verdicts(new_kernels, self._tally)
 
     def _describe(self) -> dict[str, Any]:
-        """Return the configuration of the run."""
         described = {
             **asdict(self._options),
             "policy_id": self.policy.row["policy_id"],
@@ -741,11 +725,11 @@ class _PolicySearch:
         shown = {prompt.namespace for prompt in prompts if prompt.exemplar_kernel_ids}
         for strategy in dict.fromkeys(self._options.strategy):
             arms = [arm for arm in self._arms if arm.draw.arm == strategy]
-            if strategy == "none" or any(arm.namespace in shown for arm in arms):
+            if strategy == "none" or any(arm.draw.namespace in shown for arm in arms):
                 continue
             draw = arms[0].draw
             parameters = {
-                "namespaces": [arm.namespace for arm in arms],
+                "namespaces": [arm.draw.namespace for arm in arms],
                 "device": draw.device,
                 "baseline": draw.baseline,
                 "clock": draw.clock,
@@ -763,13 +747,11 @@ class _PolicySearch:
             )
 
     def _make_group_id(self, arm: _Arm, task: str, number: int) -> str:
-        """Return the id of the attempts of one arm at one task in one round."""
         sampling = json.dumps(asdict(arm.sampling), sort_keys=True)
         policy_id = self.policy.row["policy_id"]
-        return content_id(_SEARCH, arm.namespace, task, str(number), policy_id, sampling)
+        return content_id(_SEARCH, arm.draw.namespace, task, str(number), policy_id, sampling)
 
     def _list_group_ids(self, number: int) -> list[str]:
-        """Return the ids of all groups of a round."""
         return [
             self._make_group_id(arm, task, number) for arm in self._arms for task in self._tasks
         ]
