@@ -23,6 +23,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import duckdb
 import numpy as np
@@ -61,7 +62,7 @@ def read_known(url: str | Path) -> dict[str, str]:
 def _bundle(about: dict[str, str], name: str) -> dict[str, pa.Table]:
     texts, now, new_id = starter_texts(), datetime.now(UTC), store.ids.uuid7
     code = f"# {name}\n" + texts[hash(name) % len(texts)]
-    of_run = {"run_id": about["run_id"], "created_at": now}
+    of_run: dict[str, Any] = {"run_id": about["run_id"], "created_at": now}
     kernel = builders.kernel(code=code, source="appended", created_at=now)
     features = builders.features(
         kernel, ["fusion"], language="triton", has_device_code=True, triton_kernels=1,
