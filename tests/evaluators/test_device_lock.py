@@ -54,10 +54,11 @@ class Holder:
             stdout=subprocess.PIPE,
         )
         assert self.process.stdout is not None
-        self._output = self.process.stdout
+        self.output = self.process.stdout
+        self.lock = Path(os.environ["FLYWHEEL_LOCKS"]) / f"{names[0]}.lock"
 
     def has_it(self, within_s: float) -> bool:
-        return bool(select.select([self._output], [], [], within_s)[0])
+        return bool(select.select([self.output], [], [], within_s)[0])
 
     def let_go(self) -> None:
         self.process.communicate()
@@ -126,12 +127,14 @@ def test_who_times_is_not_passed_by_those_who_share(tmp_path: Path) -> None:
     second = Holder("exclusive", "gpu-a")
     wait_until_it_waits(second.process.pid, lock)
     sharing.let_go()
-    assert timing.has_it(120)
-    assert not second.has_it(A_MOMENT_S)
-    timing.let_go()
-    assert second.has_it(120)
+    # In any order: one that a busy host has stopped waits anew.
+    [output, *_] = select.select([timing.output, second.output], [], [], 120)[0]
+    first, other = (timing, second) if output is timing.output else (second, timing)
+    assert not other.has_it(A_MOMENT_S)
+    first.let_go()
+    assert other.has_it(120)
     assert not late.has_it(A_MOMENT_S)
-    second.let_go()
+    other.let_go()
     assert late.has_it(120)
     late.let_go()
 
@@ -180,7 +183,9 @@ def test_the_folder_of_the_locks_is_no_link_and_the_same_for_every_temporary_fol
         lock.close()
 
 
-def wait_until_wanted(lock: DeviceLock) -> None:
+def wait_until_wanted(lock: DeviceLock, by: Holder) -> None:
+    # A look at the turnstile takes it for a moment, and makes the device seem wanted.
+    wait_until_it_waits(by.process.pid, by.lock)
     stop = time.monotonic() + 120
     while not lock.is_wanted():
         assert time.monotonic() < stop, "nobody waits"
@@ -192,7 +197,7 @@ def test_who_shares_lets_one_that_waits_have_the_device() -> None:
     with lock.hold_shared():
         assert not lock.is_wanted()
         timing = Holder("exclusive", "gpu-b")
-        wait_until_wanted(lock)
+        wait_until_wanted(lock, timing)
         assert not timing.has_it(0)
         aside = threading.Thread(target=lock.step_aside)
         aside.start()
@@ -214,7 +219,7 @@ def test_a_device_is_held_until_the_first_of_nested_shares_ends() -> None:
     with lock.hold_shared() as outer:
         with lock.hold_shared() as inner:
             timing = Holder("exclusive", "gpu-a")
-            wait_until_wanted(lock)
+            wait_until_wanted(lock, timing)
             threading.Timer(A_MOMENT_S, timing.let_go).start()
             aside_s = lock.step_aside()
         assert outer.aside_s == inner.aside_s == aside_s > 0
@@ -250,7 +255,7 @@ def test_a_share_that_was_waited_for_lasts_before_it_is_wanted_again(tmp_path: P
         for _ in range(2):
             assert waited_s > LONGEST_S
             holder = Holder("exclusive", "gpu-a")
-            wait_until_wanted(lock)
+            wait_until_wanted(lock, holder)
             assert time.monotonic() > begin + waited_s + LONGEST_S
             let_go_once_waited_for(holder, file, 1.2)
             begin = time.monotonic()
@@ -432,7 +437,7 @@ def test_another_judge_times_between_two_calls_of_a_candidate(
         worker.construct(WEIGHT_SEED, reference.arguments)
         candidate = CorrectnessProtocol(worker, reference, CaseResult(), "torch_default")
         timing = Holder("exclusive", "gpu-a")
-        wait_until_wanted(bench.lock)
+        wait_until_wanted(bench.lock, timing)
         assert not timing.has_it(0)
         begin, began = time.perf_counter(), candidate.read_clock()
         calling = threading.Thread(target=candidate.call, args=(0, question))
