@@ -34,7 +34,6 @@ SOURCES = {
     "fragile": ("evaluations",),
     "authors": ("generations",),
     "attempted_kernels": ("evaluations", "generations"),
-    "failing_verdicts": ("evaluations",),
     "evaluated_kernels": ("evaluations",),
     "shape_verdicts": ("evaluations", "timings"),
 }

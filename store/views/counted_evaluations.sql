@@ -3,11 +3,10 @@
 -- (origin is not NULL) counts only for a kernel, task and device name that this lake has not
 -- judged itself by any protocol, whatever version, date or workload the pulled row states.
 -- elsewhere: a pulled evaluation of a kernel that this lake has judged on another device. It
--- counts on its own device alone: what one device is enough for (nonequivalent, fragile,
--- failing_verdicts) does not follow from it. An evaluation by the protocol training or shape
--- never counts, whatever it says: rankings, leaderboards and exemplars start from this view;
--- rewards read training_evaluations as well, and shape_verdicts has what kernels do at other
--- shapes. Two devices are the same here if they have the same name. precision is what kernel and
+-- counts on its own device alone: what one device is enough for (nonequivalent, fragile) does not
+-- follow from it. An evaluation by the protocol training or shape never counts, whatever it says:
+-- rankings, leaderboards and exemplars start from this view; rewards read training_evaluations as
+-- well, and shape_verdicts has what kernels do at other shapes. Two devices are the same here if they have the same name. precision is what kernel and
 -- baselines may compute float32 in. On a processor the precisions do not differ, and an evaluation
 -- that names none ran with PyTorch's own flags: both are torch_default. threads: on a processor, the threads that kernel and baselines had.
 -- contended: other work ran on the host during the evaluation (flag contended), so that its

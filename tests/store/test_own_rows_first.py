@@ -124,7 +124,6 @@ def test_a_pulled_audit_of_another_workload_makes_no_audited_task_weak(ask: Ask)
     [
         ("nonequivalent", "correct", {"equivalent": False}),
         ("fragile", "correct", {"flags": ["fails_scaled"]}),
-        ("failing_verdicts", "incorrect", {}),
     ],
 )
 def test_a_pulled_verdict_of_another_device_decides_nothing_about_a_kernel_judged_here(
