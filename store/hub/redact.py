@@ -17,6 +17,7 @@ from collections import Counter
 from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -242,11 +243,14 @@ def _find_matching(values: Any, pattern: str) -> list[int]:
 def _map_values(values: Any, change: Any, suspect: str | None) -> pa.ChunkedArray:
     whole = values.combine_chunks() if isinstance(values, pa.ChunkedArray) else values
     if pa.types.is_list(whole.type):
-        flat = pc.list_flatten(whole)
-        after = _map_values(flat, change, suspect)
-        changed = dict(zip(flat.to_pylist(), after.to_pylist(), strict=True))
-        lists = [one and [changed[text] for text in one] for one in whole.to_pylist()]
-        return pa.chunked_array([pa.array(lists, whole.type)])
+        inner = _map_values(pc.list_flatten(whole), change, suspect).combine_chunks()
+        # Offsets into the flattened values, where NULL lists are empty.
+        lengths: Any = pc.list_value_length(whole)
+        ends = np.cumsum(np.nan_to_num(lengths.to_numpy(zero_copy_only=False)))
+        offsets: Any = pa.array(np.concatenate([[0], ends]).astype(np.int32))
+        nulls: Any = whole.is_null() if whole.null_count else None
+        lists = pa.ListArray.from_arrays(offsets, inner, type=whole.type, mask=nulls)
+        return pa.chunked_array([lists])
     distinct = pc.unique(whole)
     places = range(len(distinct)) if suspect is None else _find_hits(distinct, suspect)
     if not len(places):

@@ -422,6 +422,16 @@ def _copy(
         missing = [one for one in files if there.get(one.path) != one.bytes]
         require_whole(location, missing, "The backup's catalog is as it was before.")
         counts = checksums.copy_files(files, copy.files)
+        copies = (replace(one, files=copy.files) for one in missing)
+        damaged = checksums.compare_files(copies).damaged
+        for one in damaged:  # so that the next backup copies it again
+            (copy.data / one.file.path).unlink(missing_ok=True)
+        if damaged:
+            raise FlywheelError(
+                f"a copy differs from its file: {damaged[0]}",
+                "The backup's catalog is as it was before. Run this again. If it fails again, "
+                f"test the disk of {target}.",
+            )
         # SQLite would apply the journals of the replaced catalog to the new one.
         for journal in target.glob("catalog.sqlite-*"):
             journal.unlink()

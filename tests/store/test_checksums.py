@@ -21,6 +21,7 @@ from store.errors import FlywheelError
 from store.lake import checksums
 from store.lake.attachment import attach, connect
 from store.lake.checksums import RESTORE
+from store.lake.data_files import FolderFiles
 from store.lake.location import FolderLocation, Location
 from store.schema import catalog
 from store.upkeep import integrity, maintenance
@@ -292,6 +293,29 @@ def test_a_backup_has_the_checksums_and_takes_no_damaged_file(
     # What the report says to do helps.
     shutil.copy(copy.data / "main" / "kernels" / file.name, file)
     assert _find(writer.location) == []
+
+
+@pytest.mark.slow
+@pytest.mark.folder
+def test_a_backup_takes_no_wrong_copy(
+    writer: store.Writer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _fill(writer)
+    place = FolderLocation(tmp_path / "copy")
+    copy = FolderFiles.copy_from
+
+    def copy_wrongly(files: FolderFiles, other: FolderFiles, path: str) -> None:
+        copy(files, other, path)
+        if "/kernels/" in path:
+            _flip(files.folder / path, 100)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FolderFiles, "copy_from", copy_wrongly)
+        with pytest.raises(FlywheelError, match=r"a copy differs from its file.*another sha256"):
+            maintenance.backup(writer.location, place.root)
+    assert not place.catalog.exists()
+    maintenance.backup(writer.location, place.root)
+    assert _find(place) == _find(writer.location) == []
 
 
 @pytest.mark.slow
