@@ -18,7 +18,7 @@ class FlywheelError(Exception):
     """An error with its reason and what to do next."""
 
     exit_code = 1
-    """With which a command ends."""
+    """Exit code of the command that the error ends."""
 
     def __init__(self, message: str, hint: str | None = None) -> None:
         super().__init__(message, hint)

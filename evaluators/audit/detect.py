@@ -31,7 +31,7 @@ UNREADABLE_VERSION = 1
 MOST = 8
 """Most findings of one detector on one kernel."""
 LIMIT_S = 10.0
-"""Seconds of processor time after which the remaining detectors are skipped; a finding says so."""
+"""Processor time in seconds; then the remaining detectors are skipped, and a finding says so."""
 _HOSTILE = "hostile"
 
 

@@ -115,8 +115,8 @@ class LeftOut:
             log.warning("%s has no use for these files: %s%s", importer, listed, more)
 
 
-class _Nowhere(LeftOut):
-    """Stands in for a record where nothing may be left out."""
+class _NoRecord(LeftOut):
+    """Stands in for the record outside of an import, where nothing may be left out."""
 
     def refuse(self, error: ImportFailed) -> None:
         raise error
@@ -137,7 +137,7 @@ def recording(record: LeftOut) -> Generator[LeftOut]:
 
 def get_record() -> LeftOut:
     """Return the record of the import; outside of one, `refuse` of the record raises the error."""
-    return _RECORD.get() or _Nowhere()
+    return _RECORD.get() or _NoRecord()
 
 
 @contextmanager

@@ -142,7 +142,7 @@ def _guarded_sum(stencil: _Stencil) -> str:
 
 
 def _direct_sum(stencil: _Stencil) -> str:
-    """Return the sum where every neighbour of p[c] is there."""
+    """Return the sum where every neighbor of p[c] is there."""
     # No shape has a neighbour that is in another row and another column.
     terms = (
         f"{w}f * p[c {'-' if min(r, c) < 0 else '+'} {'cols' if r else abs(c)}]"

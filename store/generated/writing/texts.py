@@ -182,7 +182,7 @@ PLAIN = "-O1"
 VECTOR = "-O3 -march=native -ffast-math"
 THREADS = f"{VECTOR} -fopenmp"
 COLS = {"cols": "x.shape[1]"}
-"""Whole numbers of a kernel, of which it needs only the length of a row."""
+"""The arguments of a kernel that takes only the length of a row."""
 FOR_ROWS = "for (long r = 0; r < rows; ++r)"
 FOR_COLS = "for (long c = 0; c < cols; ++c)"
 SUM_WARP = "for (int h = 16; h > 0; h /= 2) {0} += __shfl_xor_sync(0xffffffff, {0}, h);"
